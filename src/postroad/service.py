@@ -204,12 +204,17 @@ class Service(_Supervised):
             self._supervises.append(service)
             await service.start()
 
-    async def stop_supervised(self) -> None:
-        """Stop the supervised services, the last one first; their errors are already reported."""
+    async def stop_supervised(self, timeout_seconds: float | None = None) -> None:
+        """Stop the supervised services, the last one first; their errors are already reported.
+
+        One that has not ended after the timeout is cancelled.
+        """
         while self._supervises:
             service = self._supervises.pop()
             service.request_stop()
-            await service.has_ended()
+            if not await service.has_ended(timeout_seconds):
+                service.cancel()
+                await service.has_ended()
 
     async def ready(self) -> None:
         """Wait until the service does its work; raise its error if it never will."""

@@ -19,7 +19,7 @@ import secrets
 import stat
 import uuid
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Literal, Self, get_args
 
@@ -89,11 +89,25 @@ class Storage:
         """Return whether a server uses the root."""
         return is_root_locked(self.root)
 
-    def mark(self, root_id: uuid.UUID, served_seconds: float) -> None:
-        """Show other journals that the root is in use; a folder has a lock instead."""
+    def claim(
+        self, root_id: uuid.UUID, served_seconds: float, runs: Sequence[str], age: timedelta
+    ) -> bool:
+        """Show other journals that the root is in use; return whether the journal was restored.
 
-    def free_space(self) -> tuple[int, int] | None:
-        """Return the free and all bytes, None if no limit is known."""
+        A folder has a lock instead.
+        """
+        return False
+
+    def is_marked_by(self, run: str | None) -> bool:
+        """Return whether a run of the journal has claimed the root."""
+        return True
+
+    def mark(self, root_id: uuid.UUID, served_seconds: float, run: str | None) -> float:
+        """Show that the root is still in use; return from when on objects may be collected."""
+        return 0.0
+
+    def free_space(self) -> tuple[int, int]:
+        """Return the free and all bytes of the disk."""
         disk = os.statvfs(self.root)
         return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -32,8 +32,7 @@ logger = logging.getLogger(__name__)
 DATABASES = "select d.id from exchange.database d order by d.id"
 TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
 RUNNING = (
-    "select s.root_id, s.served_seconds, s.epoch as last,"
-    " array(select m.epoch from exchange.member m order by 1) as running"
+    "select s.epoch as last, array(select m.epoch from exchange.member m order by 1) as running"
     " from exchange.server s"
 )
 
@@ -55,7 +54,6 @@ RETENTION_PAGE = 500
 UNSERVED_AFTER = timedelta(minutes=5)
 MAX_UNSERVED_NAMED = 10
 JUMP_SECONDS = 60.0
-MARK_SECONDS = 20.0
 NEARLY_FULL_BYTES, NEARLY_FULL_PART = 1 << 30, 0.05
 FULL_BYTES, FULL_PART = 16 << 20, 0.01
 TRANSIENT = (psycopg.Error, PostroadError, OSError)
@@ -77,7 +75,6 @@ class Maintenance(Service):
         self._mover = mover
         self._databases = databases
         self._swept_at: float | None = None
-        self._marked_at: float | None = None
         self._cleaned_at = time.monotonic()
         self._wall_ahead = time.time() - time.monotonic()
         # The servers that ran when temporary files were last removed.
@@ -92,7 +89,7 @@ class Maintenance(Service):
         """
         for row in await self._journal.rows(DATABASES):
             await self._use_folders(row["id"], self._databases.open(row["id"], may_create=False))
-        await self._tick()
+        await self.tick()
         if is_first:
             await self._drop_temporaries()
             await self._end_timed_out(is_restart=True)
@@ -101,22 +98,30 @@ class Maintenance(Service):
                 await self._clean()
 
     async def run(self) -> None:
-        """Report at least each second, and sweep at each interval if this server sweeps."""
+        """Sweep at each interval if this server sweeps, and do what is pending each second."""
         self.announce_ready()
         interval = self._settings.sweep_interval.total_seconds()
         while not await self.pause(min(interval, 1.0)):
-            await self._try("tick_failed", logging.INFO, self._tick)
             if self._journal.is_sweeper:
                 await self._try("moves_wait", logging.INFO, self._follow_old_plans)
             if self._swept_at is None or time.monotonic() - self._swept_at >= interval:
                 self._swept_at = time.monotonic()
                 await self._try("sweep_failed", logging.WARNING, self._sweep)
 
-    async def _tick(self) -> None:
+    async def beat(self) -> None:
+        """Report, and end what is timed out, also while the files cannot be used."""
+        await self._try("tick_failed", logging.INFO, self.tick)
+        if self._journal.is_sweeper and self._mover.storage.has_objects:
+            await self._try("sweep_failed", logging.INFO, self._end_timed_out)
+
+    async def tick(self) -> None:
         """Report that this server runs, and take over the sweeping if no other server does it."""
         journal, was_sweeper = self._journal, self._journal.is_sweeper
-        journal.is_sweeper = False
-        journal.is_sweeper = await journal.call("report_running", journal.epoch)
+        try:
+            journal.is_sweeper = await journal.call("report_running", journal.epoch)
+        except BaseException:
+            journal.is_sweeper = False
+            raise
         if journal.is_sweeper and not was_sweeper:
             logger.info("exchange_sweeps", extra={"epoch": journal.epoch})
             self._running = None
@@ -162,6 +167,9 @@ class Maintenance(Service):
         journal = self._journal
         while process := await journal.call("sweep", journal.epoch, NOW, is_restart):
             logger.warning("process_timed_out", extra={"process_id": process})
+            if self._mover.storage.has_objects and not is_restart:
+                # Its objects are removed as an old plan: a store may not answer for long.
+                continue
             with contextlib.suppress(ExchangeError):
                 await self._mover.follow_pending([process])
 
@@ -172,7 +180,6 @@ class Maintenance(Service):
             await self._mover.follow_each([Move.of(row["mark_outdated"]) for row in rows])
         while any((await self._journal.select("forget_outdated", *page))[0].values()):
             pass
-        await self._collect()
 
     async def _drop_temporaries(self) -> None:
         """Remove the temporary files of servers that have ended, unless a plan names them."""
@@ -193,18 +200,6 @@ class Maintenance(Service):
             await self._use_folders(row["id"], self._mover.in_thread(drop, row["id"]))
         self._running = servers["running"]
 
-    async def _collect(self) -> None:
-        """Remove old objects that no row names, of servers that have ended."""
-        storage = self._mover.storage
-        # In this order: a server that is not among those that run adds no row any more.
-        (servers,) = await self._journal.rows(RUNNING)
-        for row in await self._journal.rows(DATABASES):
-            pages = storage.pages(row["id"])
-            while (page := await self._mover.in_thread(next, pages, None)) is not None:
-                before = datetime.now(UTC) - self._settings.orphan_age
-                names = [name for name, at in page if at < before and _is_left(name, servers)]
-                await self._mover.drop(row["id"], "", names)
-
     async def _use_folders(self, database: str, work: Awaitable[None]) -> None:
         try:
             await work
@@ -216,16 +211,9 @@ class Maintenance(Service):
 
     async def _watch_disk(self) -> None:
         storage = self._mover.storage
-        is_due = self._marked_at is None or time.monotonic() - self._marked_at >= MARK_SECONDS
-        if storage.has_objects and self._journal.is_sweeper and is_due:
-            (shared,) = await self._journal.rows(RUNNING)
-            marker = shared["root_id"], shared["served_seconds"]
-            await self._mover.in_thread(storage.mark, *marker)
-            self._marked_at = time.monotonic()
-        space = await self._mover.in_thread(storage.free_space)
-        if space is None:
+        if storage.has_objects:
             return
-        free, total = space
+        free, total = await self._mover.in_thread(storage.free_space)
         storage.is_full = free < min(FULL_BYTES, total * FULL_PART)
         await self._alert(
             "exchange/disk",
@@ -277,9 +265,24 @@ class Maintenance(Service):
         self._alerts[key] = is_wrong
 
 
+class Heartbeat(Service):
+    """Reports at least each second that the server runs, whatever its files do."""
+
+    def __init__(self, maintenance: Maintenance, interval: timedelta) -> None:
+        super().__init__("exchange heartbeat")
+        self._maintenance = maintenance
+        self._seconds = min(interval.total_seconds(), 1.0)
+
+    async def run(self) -> None:
+        """Report until it is stopped."""
+        self.announce_ready()
+        while not await self.pause(self._seconds):
+            await self._maintenance.beat()
+
+
 def _is_left(name: str, servers: dict[str, Any]) -> bool:
     """Return whether a name was given by a server that has ended, which its generation shows."""
-    owner = re.match(rf"(?:{re.escape(TEMPORARY_PREFIX)}|object-)(\d+)\.", name)
+    owner = re.match(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)\.", name)
     epoch = int(owner[1]) if owner else 0
     is_running = epoch > servers["last"] or epoch in servers["running"]
-    return name.startswith((TEMPORARY_PREFIX, "object-")) and not is_running
+    return name.startswith(TEMPORARY_PREFIX) and not is_running

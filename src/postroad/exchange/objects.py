@@ -23,16 +23,18 @@ import io
 import json
 import os
 import tempfile
+import time
 import uuid
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from postroad.errors import first_line
-from postroad.exchange.errors import StorageFailed
+from postroad.exchange.errors import RootForeign, StorageFailed, storage_failure
 from postroad.exchange.files import Storage, next_name
 from postroad.exchange.root import Root
 from postroad.s3 import is_full, new_client, new_signed_put, reason_of, split_address
@@ -44,6 +46,26 @@ READ_TIMEOUT_SECONDS = 20.0
 # For so long a marker shows that servers run.
 IN_USE_SECONDS = 60.0
 MISSING = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Which journal uses the root, and since when; `run` is drawn when its first server starts."""
+
+    root: uuid.UUID
+    served_seconds: float
+    # None: written by hand.
+    run: str | None
+    # After a restore, the time before which no object is collected.
+    collect_after: float
+    age_seconds: float = 0.0
+
+    def is_ahead(self, served_seconds: float, runs: Sequence[str]) -> bool:
+        """Return whether it was written by a journal other than the one with these facts.
+
+        That is a copy, or what the journal was before it was restored.
+        """
+        return self.served_seconds > served_seconds or self.run not in (None, *runs)
 
 
 class ObjectStorage(Storage):
@@ -158,47 +180,108 @@ class ObjectStorage(Storage):
             for one in page.get("CommonPrefixes", ())
         )
 
-    def free_space(self) -> tuple[int, int] | None:
-        """Return None: a store reports only that it is full."""
-        return None
-
     def shared_root(self, allows_network: bool) -> Root:
         """Return the root that the servers of a journal share."""
         return ObjectRoot(self)
 
     def root_name(self) -> uuid.UUID | None:
         """Return the name in the marker, None if there is no marker."""
-        return self._marker()[0]
+        found = self._marker()
+        return found.root if found else None
 
     def is_in_use(self) -> bool:
         """Return whether servers have written the marker lately."""
-        return self._marker()[2] < IN_USE_SECONDS
+        found = self._marker()
+        return found is not None and found.age_seconds < IN_USE_SECONDS
 
-    def is_used_by_other(self, served_seconds: float) -> bool:
-        """Return whether servers of another journal, such as a copy of this one, use the root.
+    def is_used_by_other(self, served_seconds: float, runs: Sequence[str]) -> bool:
+        """Return whether servers of another journal, such as a copy of this one, use the root."""
+        found = self._marker()
+        return (
+            found is not None
+            and found.age_seconds < IN_USE_SECONDS
+            and found.is_ahead(served_seconds, runs)
+        )
 
-        Their time goes on, and that of this journal does not.
+    def claim(
+        self, root_id: uuid.UUID, served_seconds: float, runs: Sequence[str], age: timedelta
+    ) -> bool:
+        """Write the marker of a new run; return whether the journal is older than the last marker.
+
+        Then it was restored from a backup, and all objects are kept for that `age` from now on.
         """
-        _, served, age_seconds = self._marker()
-        return served > served_seconds and age_seconds < IN_USE_SECONDS
+        found = self._marker()
+        is_restored = found is not None and found.is_ahead(served_seconds, runs)
+        collect_after = found.collect_after if found else 0.0
+        if is_restored:
+            collect_after = time.time() + age.total_seconds()
+        marker = Marker(root_id, served_seconds, runs[0], collect_after)
+        self._put_marker(marker, is_first=found is None)
+        return is_restored
 
-    def mark(self, root_id: uuid.UUID, served_seconds: float) -> None:
-        """Show other journals that the root is in use."""
-        text = json.dumps({"root": str(root_id), "served_seconds": served_seconds})
-        self._request("put_object", Key=self._prefix + MARKER, Body=text.encode())
+    def mark(self, root_id: uuid.UUID, served_seconds: float, run: str | None) -> float:
+        """Write the marker again; return from when on objects may be collected.
 
-    def _marker(self) -> tuple[uuid.UUID | None, float, float]:
-        """Return the name of the root, the time served when it was written, and its age."""
+        Raises RootForeign, if another journal has written it.
+        """
+        found = self._marker()
+        if found is not None and (found.root != root_id or found.run not in (None, run)):
+            raise self._is_foreign()
+        collect_after = found.collect_after if found else 0.0
+        marker = Marker(root_id, served_seconds, run, collect_after)
+        self._put_marker(marker, is_first=found is None)
+        return collect_after
+
+    def is_marked_by(self, run: str | None) -> bool:
+        """Return whether the marker is that of a run."""
+        found = self._marker()
+        return found is not None and found.run == run
+
+    def _put_marker(self, marker: Marker, *, is_first: bool) -> None:
+        fields = {
+            "root": str(marker.root),
+            "served_seconds": marker.served_seconds,
+            "run": marker.run,
+            "collect_after": marker.collect_after,
+        }
+        condition = {"IfNoneMatch": "*"} if is_first else {}
+        text = json.dumps(fields).encode()
+        self._request("put_object", Key=self._prefix + MARKER, Body=text, **condition)
+        # A store that ignores the condition may have stored that of another journal, too.
+        if is_first and not self.is_marked_by(marker.run):
+            raise self._is_foreign()
+
+    def _is_foreign(self) -> RootForeign:
+        return RootForeign(
+            f"servers of another journal use {self.address}",
+            hint="give each journal a bucket or a prefix of its own",
+        )
+
+    def _marker(self) -> Marker | None:
+        """Return what the marker holds. Raises RootForeign, if it cannot be read."""
         try:
             answer = self._request("get_object", Key=self._prefix + MARKER)
         except FileNotFoundError:
-            return None, 0.0, float("inf")
+            return None
         with self._as_os_errors(), contextlib.closing(answer["Body"]) as body:
-            marker = json.loads(body.read())
+            text = body.read()
         # By the clock of the store alone.
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         age = (now - answer["LastModified"]).total_seconds()
-        return uuid.UUID(marker["root"]), marker["served_seconds"], age
+        try:
+            found = json.loads(text)
+            return Marker(
+                uuid.UUID(found["root"]),
+                float(found.get("served_seconds", 0)),
+                found.get("run"),
+                float(found.get("collect_after", 0)),
+                age,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as failure:
+            raise RootForeign(
+                f"{self.address}/{MARKER} cannot be read",
+                hint='write {"root": "…"} there, with exchange.server.root_id of the journal',
+            ) from failure
 
     def _key(self, database: str, name: str) -> str:
         return f"{self._prefix}{database}/{name}"
@@ -273,9 +356,12 @@ class ObjectRoot(Root):
         self.is_new = found is None
         return found or uuid.uuid4()
 
-    def is_alone(self, served_seconds: float) -> bool:
-        """Return whether no other journal uses the store."""
-        return not self.storage.is_used_by_other(served_seconds)
+    def is_alone(self, served_seconds: float, runs: list[str]) -> bool:
+        """Return whether no other journal uses the store. Raises StorageFailed."""
+        try:
+            return not self.storage.is_used_by_other(served_seconds, runs)
+        except OSError as failure:
+            raise storage_failure(failure, "the marker cannot be read") from failure
 
     def close(self) -> None:
         """Close the connections."""

@@ -90,9 +90,9 @@ class Root:
                 failure, f"the root folder {self.path} cannot be used"
             ) from failure
 
-    def is_alone(self, served_seconds: float) -> bool:
+    def is_alone(self, served_seconds: float, runs: list[str]) -> bool:
         """Return whether no other server uses the folder."""
-        del served_seconds
+        del served_seconds, runs
         if self._lock is None:
             return False
         try:

@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from postroad.exchange.collector import FOREIGN_ALERT, RESTORED_ALERT, Collector
 from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ExchangeError, RootForeign, RootLocked, TakenOver
 from postroad.exchange.files import open_storage
 from postroad.exchange.intake import Intake
 from postroad.exchange.journal import ExchangeJournal
-from postroad.exchange.maintenance import Maintenance
+from postroad.exchange.maintenance import Heartbeat, Maintenance
 from postroad.exchange.mover import Mover
 from postroad.exchange.routes import Routes
 from postroad.postgres.connections import network_parameters
@@ -54,8 +55,10 @@ REMOVE_KILLED = (
     " and pg_try_advisory_xact_lock(exchange._lock_class() + 2, m.epoch::integer)"
 )
 TAKE_OVER = (
-    "select s.epoch, s.served_seconds from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
+    "select s.epoch, s.served_seconds, s.runs"
+    " from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
 )
+ROOT = "select s.root_id from exchange.server s"
 HOLD = "select exchange.hold(%s)"
 # In a statement of its own: that of TAKE_OVER does not see one that it has waited for.
 EARLIER = "select m.epoch from exchange.member m where m.epoch < %s"
@@ -65,6 +68,8 @@ SILENT = timedelta(seconds=5)
 LOCK_PATIENCE_SECONDS = 10.0
 ROOT_PATIENCE_SECONDS = 3.0
 WATCH_SECONDS = 1.0
+# A store that does not answer delays the end by no more than a few times this.
+STOP_SECONDS = 3.0
 
 # The generations of this process.
 _joined: set[int] = set()
@@ -99,6 +104,7 @@ class ExchangeServer(Service):
         self._storage = open_storage(root, self.settings)
         self._root = self._storage.shared_root(self.settings.allows_network_root)
         self._served_seconds = 0.0
+        self._runs: list[str] = []
         self._host = self.settings.host if host is None else host
         self._port = self.settings.port if port is None else port
         self._is_pooled = is_pooled
@@ -136,6 +142,7 @@ class ExchangeServer(Service):
         from postroad.exchange.web import create_app
 
         settings = self.settings
+        patience = STOP_SECONDS if self._storage.has_objects else None
         threads = ThreadPoolExecutor(settings.file_threads, thread_name_prefix="exchange-file")
         self.journal = journal = ExchangeJournal(self._dsn, is_pooled=self._is_pooled)
         lock = await self._lock()
@@ -145,30 +152,41 @@ class ExchangeServer(Service):
             mover = Mover(journal, self._storage, threads)
             if is_first:
                 await self._refuse_copy(lock, journal.epoch)
-                await mover.in_thread(self._storage.mark, root_id, self._served_seconds)
+                await self._claim(journal, mover, root_id)
+            elif self._storage.has_objects and self._runs:
+                await self._wait_for_claim(mover)
             databases = Databases(journal, mover, creates=settings.creates_databases)
             intake = Intake(journal, mover, databases)
             self.mover, self.intake = mover, intake
             maintenance = Maintenance(settings, journal, mover, databases)
             maintenance.signals = self.signals
             await maintenance.recover(is_first=is_first)
-            await self.supervise(maintenance, Routes(journal, mover, databases))
+            await self.supervise(
+                maintenance,
+                Heartbeat(maintenance, settings.sweep_interval),
+                Routes(journal, mover, databases),
+            )
+            if self._storage.has_objects:
+                await self.supervise(Collector(settings, journal, mover))
             app = create_app(settings, journal, mover, databases, intake)
             async with self._serving(app):
                 self.announce_ready()
                 logger.info("exchange_serves", extra={"epoch": journal.epoch})
                 lock = await self._watch(lock, journal.epoch)
             journal.stop_repeating()
-            await self.stop_supervised()
-            await mover.close()
+            await self.stop_supervised(patience)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await mover.close()
             with contextlib.suppress(psycopg.Error):
                 await journal.call("leave", journal.epoch)
         finally:
-            await self.stop_supervised()
+            await self.stop_supervised(patience)
             with contextlib.suppress(psycopg.Error):
                 await lock.close()
             await journal.close()
-            threads.shutdown(wait=True, cancel_futures=True)
+            # Unlike a file, an object is in no one's way if it is written or removed later.
+            await asyncio.to_thread(threads.shutdown, wait=patience is None, cancel_futures=True)
 
     def _serving(self, app: ASGIApp) -> AbstractAsyncContextManager[Any]:
         if self._publish is not None:
@@ -228,16 +246,28 @@ class ExchangeServer(Service):
         )
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
         while True:
+            ((known,),) = await (await lock.execute(ROOT)).fetchall()
+            if self._storage.has_objects and known != root_id and not self._root.is_new:
+                raise RootForeign(
+                    f"{self._storage.address} is the root of another journal",
+                    hint="give each journal a bucket or a prefix of its own",
+                )
             try:
                 row = await (await lock.execute(TAKE_OVER, (root_id, *parameters))).fetchone()
-                journal.epoch, self._served_seconds = row or (0, 0.0)
+                journal.epoch, self._served_seconds, self._runs = row or (0, 0.0, [])
                 _joined.add(journal.epoch)
                 earlier = await (await lock.execute(EARLIER, (journal.epoch,))).fetchone()
             except psycopg.Error as failure:
                 raised = raised_by(ExchangeError, failure) or failure
                 is_late = asyncio.get_running_loop().time() > deadline
-                if is_late or not (isinstance(raised, RootForeign) and self._root.is_new):
+                if not (isinstance(raised, RootForeign) and self._root.is_new):
                     raise raised from failure
+                if is_late:
+                    marker = f'{{"root": "{known}"}}'
+                    raise RootForeign(
+                        f"{self._storage.address} has no marker, and the journal has messages",
+                        hint=f"if their objects are there, write {marker} to .root.json",
+                    ) from failure
                 # Two servers start on an empty store at the same time: the other one names it.
                 await asyncio.sleep(0.1)
                 root_id = await self._open_root()
@@ -250,7 +280,7 @@ class ExchangeServer(Service):
         They are not among the servers of this journal. Those that start now are in a moment.
         """
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
-        while not await asyncio.to_thread(self._root.is_alone, self._served_seconds):
+        while not await asyncio.to_thread(self._root.is_alone, self._served_seconds, self._runs):
             if await (await lock.execute(OTHERS, (epoch,))).fetchone():
                 return
             if asyncio.get_running_loop().time() > deadline:
@@ -258,6 +288,31 @@ class ExchangeServer(Service):
                     f"servers of another database use the root {self._storage.address}",
                     hint="a copy of a database needs a copy of the root: give --root that one",
                 )
+            await asyncio.sleep(0.1)
+
+    async def _claim(self, journal: ExchangeJournal, mover: Mover, root_id: uuid.UUID) -> None:
+        """Mark the root as used by this journal, and report if the journal was restored."""
+        facts = root_id, self._served_seconds, self._runs, self.settings.orphan_age
+        is_restored = await mover.in_thread(self._storage.claim, *facts)
+        if not self._storage.has_objects:
+            return
+        await journal.call("alerts.clear", FOREIGN_ALERT)
+        if is_restored:
+            title = "the journal of the exchange is older than its object store"
+            text = (
+                "It was restored from a backup, or a copy of it has used the store. Objects without"
+                f" a message are kept for {self.settings.orphan_age} from now on; to list them:"
+                " postroad exchange check"
+            )
+            fields = RESTORED_ALERT, "exchange", "warning", title, text
+            await journal.call("alerts.raise", *fields)
+
+    async def _wait_for_claim(self, mover: Mover) -> None:
+        """Wait until the first server, which may just start, has marked the root."""
+        deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
+        while not await mover.in_thread(self._storage.is_marked_by, self._runs[0]):
+            if asyncio.get_running_loop().time() > deadline:
+                raise RootLocked(f"no server of this journal has marked {self._storage.address}")
             await asyncio.sleep(0.1)
 
     async def _watch(

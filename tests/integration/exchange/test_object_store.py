@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,9 @@ from click.testing import CliRunner
 from postroad.cli.components import SCHEMAS
 from postroad.cli.main import cli
 from postroad.exchange.check import check
-from postroad.exchange.errors import RootForeign, RootLocked, StorageFailed
+from postroad.exchange.errors import RootForeign, RootLocked, StorageFailed, TakenOver
 from postroad.exchange.files import open_storage
+from postroad.exchange.objects import ObjectStorage
 from postroad.exchange.server import ExchangeServer
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import TestServer, wait_until, wait_until_async
@@ -51,16 +54,27 @@ class Store:
         return {key.removeprefix(prefix): body for key, body in found if key.startswith(prefix)}
 
     def put(self, name: str, body: bytes, database: str = "sales") -> None:
-        key = f"exchange/{database}/{name}"
+        key = "/".join(filter(None, ("exchange", database, name)))
         self.server.client().put_object(Bucket=self.bucket, Key=key, Body=body)
 
     def is_marked(self) -> bool:
         """Return whether the server that sweeps has written the marker."""
+        return self.served_seconds() > 0
+
+    def served_seconds(self) -> float:
+        """Return the time in the marker."""
         found = json.loads(self.server.objects(self.bucket)["exchange/.root.json"])
-        return bool(found["served_seconds"] > 0)
+        return float(found["served_seconds"])
+
+    def age(self, name: str, *, hours: int) -> None:
+        """Set the time at which an object was written."""
+        assert isinstance(self.server, RcloneS3)
+        at = time.time() - hours * 3600
+        os.utime(self.server.objects_folder / self.bucket / "exchange/sales" / name, (at, at))
 
     def remove(self, name: str, database: str = "sales") -> None:
-        self.server.client().delete_object(Bucket=self.bucket, Key=f"exchange/{database}/{name}")
+        key = "/".join(filter(None, ("exchange", database, name)))
+        self.server.client().delete_object(Bucket=self.bucket, Key=key)
 
 
 @pytest.fixture
@@ -90,6 +104,26 @@ def _checked(room: Room, **more: Any) -> list[tuple[str, str, bool]]:
     storage = open_storage(room.root, ExchangeSettings(**room.settings))
     with psycopg.connect(room.dsn) as connection:
         return [(one.kind, one.name, one.is_fixed) for one in check(connection, storage, **more)]
+
+
+def _listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which the name of each database is added whose objects are listed."""
+    listed: list[str] = []
+    pages = ObjectStorage.pages
+
+    def listing(storage: ObjectStorage, database: str) -> Any:
+        listed.append(database)
+        yield from pages(storage, database)
+
+    monkeypatch.setattr(ObjectStorage, "pages", listing)
+    return listed
+
+
+async def _start_another(room: Room) -> None:
+    settings = ExchangeSettings(**room.settings)
+    another = ExchangeServer(room.dsn, room.root, settings, port=0)
+    await another.start()
+    await another.ready()
 
 
 async def _until(is_so: Callable[[], bool], what: str) -> None:
@@ -258,9 +292,12 @@ async def test_a_young_object_and_one_of_a_running_server_are_not_collected(
         await room.restart(orphan_age="1ms")
         running = f"object-{epoch + 1}.00000000.7"
         later = f"object-{epoch + 100}.00000000.7"
-        for name in (running, later):
+        old = f"object-{epoch + 1}.00000000.8"
+        for name in (running, later, old):
             store.put(name, b"kept")
-        await _until(lambda: "object-1.00000000.7" not in store.contents(), "the old one removed")
+        store.age(old, hours=25)
+        gone = {"object-1.00000000.7", old}
+        await _until(lambda: not gone & set(store.contents()), "the old ones removed")
         assert sorted(store.contents()) == sorted([_object(room, "m1"), running, later])
     finally:
         await room.close()
@@ -292,7 +329,7 @@ async def test_while_the_bucket_is_missing_no_message_is_parked(
 ) -> None:
     # rclone creates a missing bucket for an object that is written, such as the marker.
     await _until(store.is_marked, "the store marked by the server that sweeps")
-    monkeypatch.setattr("postroad.exchange.maintenance.MARK_SECONDS", 1e9)
+    monkeypatch.setattr("postroad.exchange.collector.MARK_SECONDS", 1e9)
     assert isinstance(store.server, RcloneS3)
     phone, erp = room.caller("phone"), room.caller("erp")
     await phone.send("m1")
@@ -428,14 +465,147 @@ async def test_a_missing_bucket_and_a_foreign_one_are_refused(
         await other.ready()
 
 
-async def test_a_copy_of_the_database_does_not_use_the_same_bucket(
-    room: Room, store: Store, server: TestServer
-) -> None:
-    await _until(store.is_marked, "the store marked by the server that sweeps")
+@contextlib.contextmanager
+def _copy_of(room: Room, server: TestServer) -> Iterator[str]:
+    """Yield a database whose journal has the root and the runs of another one."""
+    facts = "root_id, served_seconds, epoch, runs"
+    (row,) = room.rows(f"select {facts} from exchange.server")
     with server.clone(*SCHEMAS) as copy:
+        with psycopg.connect(copy) as connection:
+            connection.execute(
+                f"update exchange.server set ({facts}) = (%s, %s, %s, %s)", tuple(row.values())
+            )
+        yield copy
+
+
+async def test_a_copy_of_the_database_does_not_use_the_same_bucket(
+    room: Room, store: Store, server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.exchange.collector.MARK_SECONDS", 0.1)
+    await _until(store.is_marked, "the store marked by the server that sweeps")
+    with _copy_of(room, server) as copy:
+        before = store.served_seconds()
+        await _until(lambda: store.served_seconds() > before + 1, "the original going on")
         second = ExchangeServer(copy, store.root, ExchangeSettings(**room.settings), port=0)
         await second.start()
         with pytest.raises(RootLocked):
             await second.ready()
     await room.restart()
     await room.caller("phone").send("m1")
+
+
+async def test_a_server_whose_root_a_copy_has_taken_stops_with_an_alert(
+    database: str, store: Store, server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.exchange.collector.MARK_SECONDS", 1e9)
+    room = Room(database, store.root, **store.settings)
+    await room.server.start()
+    await room.server.ready()
+    await _until(store.is_marked, "the store marked by the server that sweeps")
+    with _copy_of(room, server) as copy:
+        # It starts before the original has marked the store again: both have the same facts.
+        second = Room(copy, store.root, **store.settings)
+        await second.server.start()
+        await second.server.ready()
+        monkeypatch.setattr("postroad.exchange.collector.MARK_SECONDS", 0.1)
+        with pytest.raises(TakenOver):
+            await room.server.join()
+        assert room.alerts() == ["exchange/store"]
+        # Not even when it is started again.
+        with pytest.raises(RootLocked):
+            await _start_another(room)
+        await second.caller("phone").send("m1")
+        await second.close()
+
+
+async def test_an_empty_journal_does_not_take_the_bucket_of_another(
+    room: Room, store: Store, server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the other servers had stopped long ago.
+    monkeypatch.setattr("postroad.exchange.objects.IN_USE_SECONDS", 0.0)
+    await room.caller("phone").send("m1")
+    await room.server.stop()
+    with server.clone(*SCHEMAS) as other:
+        second = ExchangeServer(other, store.root, ExchangeSettings(**room.settings), port=0)
+        await second.start()
+        with pytest.raises(RootForeign, match="the root of another journal"):
+            await second.ready()
+    assert len(store.contents()) == 1
+
+
+async def test_a_restored_journal_keeps_the_objects_that_it_does_not_name(
+    database: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.exchange.collector.MARK_SECONDS", 0.1)
+    room = Room(database, store.root, **store.settings, retention_interval="100ms", orphan_age="1h")
+    await room.server.start()
+    await room.server.ready()
+    try:
+        await room.caller("phone").send("m1")
+        await _until(store.is_marked, "the store marked by the server that sweeps")
+        epoch = room.rows("select epoch from exchange.server")[0]["epoch"]
+        await room.server.stop()
+        # What the journal has forgotten, by the server of the next generation.
+        lost = f"object-{epoch + 1}.00000000.7"
+        store.put(lost, b"lost")
+        store.age(lost, hours=2)
+        room.rows("update exchange.server set served_seconds = 0 returning 1")
+        monkeypatch.setattr("postroad.exchange.objects.IN_USE_SECONDS", 0.0)
+        listed = _listings(monkeypatch)
+        await room.restart()
+        monkeypatch.setattr("postroad.exchange.objects.IN_USE_SECONDS", 60.0)
+        assert room.alerts() == ["exchange/older"]
+        await _until(lambda: len(listed) >= 2, "the store listed twice")
+        assert lost in store.contents()
+        assert _checked(room) == [("unlisted", lost, False)]
+    finally:
+        await room.close()
+
+
+async def test_a_lost_or_damaged_marker_is_reported_with_what_to_write(
+    room: Room, store: Store
+) -> None:
+    await room.caller("phone").send("m1")
+    await room.server.stop()
+    store.put(".root.json", b"{", "")
+    with pytest.raises(RootForeign, match="cannot be read"):
+        await _start_another(room)
+    store.remove(".root.json", "")
+    with pytest.raises(RootForeign, match="has no marker") as raised:
+        await _start_another(room)
+    root = room.rows("select root_id from exchange.server")[0]["root_id"]
+    assert f'{{"root": "{root}"}}' in str(raised.value.hint)
+    store.put(".root.json", json.dumps({"root": str(root)}).encode(), "")
+    await room.restart()
+
+
+async def test_a_store_that_does_not_answer_stops_neither_heartbeat_nor_timeouts_nor_the_end(
+    database: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.exchange.collector.MARK_SECONDS", 0.1)
+    room = Room(database, store.root, **store.settings)
+    await room.server.start()
+    await room.server.ready()
+    phone, erp = room.caller("phone"), room.caller("erp")
+    await phone.send("m1")
+    process = await erp.begin()
+    await erp.prepare(process["id"], [{"name": "r1", "recipient": "phone", "body": 1}])
+    store.server.suspend()
+    try:
+        served = "select served_seconds, exchange.now() as now from exchange.server"
+        (before,) = room.rows(served)
+        body = {"id": "m2", "database": "sales", "body": 2}
+        sending = asyncio.create_task(phone.call("POST", "/messages", json=body))
+        await _until(
+            lambda: room.rows(served)[0]["served_seconds"] > before["served_seconds"] + 3,
+            "the time going on",
+        )
+        room.rows("update exchange.process set deadline = 0 returning 1")
+        await _until(lambda: room.state(process["id"]) != "READY", "the process timed out")
+        stopping = asyncio.create_task(room.server.stop())
+        await _until(stopping.done, "the server stopped")
+        assert room.rows("select epoch from exchange.member") == []
+    finally:
+        store.server.resume()
+    await asyncio.gather(sending, stopping, return_exceptions=True)
+    await room.close()

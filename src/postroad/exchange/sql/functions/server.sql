@@ -24,6 +24,7 @@ begin
   set root_id = p_root_id, root_path = p_root_path, epoch = s.epoch + 1, holder = p_holder, started_at = exchange.now(),
       -- Without a server no time passed.
       served_seconds = case when exists (select from exchange.member) then exchange._served(s) else s.served_seconds end,
+      runs = case when exists (select from exchange.member) then s.runs else (gen_random_uuid()::text || s.runs)[:10] end,
       seen_at = exchange.now(), started_timeout = p_started_timeout, ready_timeout = p_ready_timeout, defer_delay = p_defer_delay,
       suspect_after = p_suspect_after, failed_policy = p_failed_policy, events_kept = p_events_kept
   returning s.* into v_server;

@@ -14,6 +14,8 @@ create table exchange.server (
   failed_policy   text not null default 'go_on' constraint policy_is_known check (failed_policy in ('go_on', 'wait')),
   events_kept     interval not null default '7 days',
   root_path       text,
-  sweeper         bigint
+  sweeper         bigint,
+  -- What the marker of an object store holds, the latest first: one for each time that a first server has started.
+  runs            text[] not null default '{}'
 );
 insert into exchange.server default values;

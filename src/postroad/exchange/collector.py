@@ -1,0 +1,115 @@
+"""Marks an object store as in use, and removes old objects that no row names.
+
+In tasks of its own, because a store may be slow and may not answer. One server does it: the one
+that sweeps.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from postroad.errors import PostroadError
+from postroad.exchange.errors import RootForeign, TakenOver
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.mover import Mover
+from postroad.service import Service
+from postroad.settings.exchange import ExchangeSettings
+
+logger = logging.getLogger(__name__)
+
+DATABASES = "select d.id from exchange.database d order by d.id"
+RUNNING = (
+    "select s.root_id, s.served_seconds, s.runs[1] as run, s.epoch as last,"
+    " array(select m.epoch from exchange.member m order by 1) as running"
+    " from exchange.server s"
+)
+MARK_SECONDS = 20.0
+# A listing of a large bucket is slow and costs requests: once in so many retention intervals.
+INTERVALS = 24
+# What a server that runs has stored may be named by a call that has not ended.
+RUNNING_AGE = timedelta(days=1)
+FOREIGN_ALERT, RESTORED_ALERT = "exchange/store", "exchange/older"
+
+
+class Collector(Service):
+    """Marks the store, and collects objects, until it is stopped."""
+
+    def __init__(self, settings: ExchangeSettings, journal: ExchangeJournal, mover: Mover) -> None:
+        super().__init__("exchange object store")
+        self._settings = settings
+        self._journal = journal
+        self._mover = mover
+        self._marked_at: float | None = None
+        self._collect_after = 0.0
+
+    async def run(self) -> None:
+        """Mark the store and collect objects when they are due, on the server that sweeps."""
+        self.announce_ready()
+        interval = self._settings.retention_interval.total_seconds()
+        due = time.monotonic() + interval
+        while not await self.pause(min(interval, 1.0)):
+            if not self._journal.is_sweeper:
+                continue
+            try:
+                await self._mark()
+                if time.monotonic() >= due:
+                    due = time.monotonic() + interval
+                    await self._collect()
+                    due = time.monotonic() + INTERVALS * interval
+            except TakenOver:
+                raise
+            except (psycopg.Error, PostroadError, OSError) as failure:
+                logger.warning("store_not_marked", extra={"reason": str(failure).strip()})
+
+    async def _mark(self) -> None:
+        """Write the marker when it is due. Raises TakenOver, if another journal has written it."""
+        if self._marked_at is not None and time.monotonic() - self._marked_at < MARK_SECONDS:
+            return
+        journal, storage = self._journal, self._mover.storage
+        (shared,) = await journal.rows(RUNNING)
+        facts = shared["root_id"], shared["served_seconds"], shared["run"]
+        try:
+            self._collect_after = await self._mover.in_thread(storage.mark, *facts)
+        except RootForeign as foreign:
+            # Raises TakenOver if this server was removed, so that a newer one has a run of its own.
+            await journal.call("report_running", journal.epoch)
+            title = "another journal uses the object store of the exchange"
+            text = f"The servers of this journal stop. {foreign}: {foreign.hint}."
+            await journal.call("alerts.raise", FOREIGN_ALERT, "exchange", "critical", title, text)
+            raise TakenOver(str(foreign), hint=foreign.hint) from foreign
+        self._marked_at = time.monotonic()
+
+    async def _collect(self) -> None:
+        """Remove old objects that no row names."""
+        journal, mover = self._journal, self._mover
+        # In this order: a server that is not among those that run adds no row any more.
+        (servers,) = await journal.rows(RUNNING)
+        for row in await journal.rows(DATABASES):
+            pages = mover.storage.pages(row["id"])
+            while (page := await mover.in_thread(next, pages, None)) is not None:
+                # Nothing is removed unless the root is this journal's.
+                await self._mark()
+                if time.time() < self._collect_after or self.stopping.is_set():
+                    return
+                age, now = self._settings.orphan_age, datetime.now(UTC)
+                running_age = max(age, RUNNING_AGE)
+                names = [
+                    name
+                    for name, at in page
+                    if at < now - (age if _is_left(name, servers) else running_age)
+                ]
+                await mover.drop(row["id"], "", names)
+        await journal.call("alerts.clear", RESTORED_ALERT)
+
+
+def _is_left(name: str, servers: dict[str, Any]) -> bool:
+    """Return whether a server that has ended stored an object, which its generation shows."""
+    owner = re.match(r"object-(\d+)\.", name)
+    epoch = int(owner[1]) if owner else 0
+    return epoch <= servers["last"] and epoch not in servers["running"]
