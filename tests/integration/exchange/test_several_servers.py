@@ -328,9 +328,11 @@ async def test_nothing_is_lost_or_doubled_while_servers_come_and_go(exchange: Ro
     async def take(caller: Caller, database: str) -> None:
         for attempt in range(10_000):
             body = {"database": database, "attempt": f"{database}-{attempt}", "max_files": 5}
+            # Read before the call: the last message may be stored while it is answered.
+            was_sent = is_sent.is_set()
             answer = await call(caller, "/processes", body)
             if answer["status"] == "IDLE":
-                if is_sent.is_set():
+                if was_sent:
                     return
                 continue
             process = answer["process"]
