@@ -8,6 +8,7 @@
 | unlisted | a file without a row | moved to Error as `unlisted-…`, an object to `unlisted/` |
 | temporary | left by a crash | removed |
 | unsafe | a link, a pipe, a folder among the files | reported, never touched |
+| unreadable | the disk or the store reports an error | reported, never touched |
 
 Blocking. It may run while the exchange is served: a difference is read a second time before it
 counts. It refuses a folder that is not the journal's root, where every file would be missing.
@@ -28,11 +29,11 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from postroad.exchange import status
-from postroad.exchange.errors import ExchangeError, FileUnsafe, RootForeign
+from postroad.exchange.errors import ExchangeError, FileUnsafe, RootForeign, storage_failure
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX, Storage
 from postroad.exchange.moves import Move, redo
 
-Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe"]
+Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe", "unreadable"]
 
 DATABASES = "select d.id from exchange.database d order by d.id"
 FILED = "select exchange.filed(p_database => %s, p_after => %s, p_limit => %s)"
@@ -81,20 +82,27 @@ def check(
 ) -> list[Finding]:
     """Return every difference; with `is_fixing` repair it.
 
-    Sets the connection to autocommit. Raises RootForeign, before anything is changed.
+    Sets the connection to autocommit. Raises RootForeign or StorageFailed, before anything is
+    changed.
     """
     connection.rollback()
     connection.autocommit = True
-    _refuse_foreign(connection, storage)
+    try:
+        _refuse_foreign(connection, storage)
+    except OSError as failure:
+        raise storage_failure(failure, "the root cannot be read") from failure
     findings: list[Finding] = []
     known = [row[0] for row in connection.execute(DATABASES).fetchall()]
     for database in known:
         findings += _check_database(connection, storage, database, is_fixing, progress)
-    findings += [
-        Finding("unlisted", name, "", name, "no database of this name is known")
-        for name in storage.databases()
-        if name not in known
-    ]
+    try:
+        findings += [
+            Finding("unlisted", name, "", name, "no database of this name is known")
+            for name in storage.databases()
+            if name not in known
+        ]
+    except OSError as failure:
+        findings.append(_unreadable(failure, "", "", storage.address))
     return findings
 
 
@@ -140,21 +148,25 @@ def _check_database(
         if finding is not None:
             if finding.kind == "moved":
                 expected.add((finding.folder, move.name))
-            findings.append(_fix(connection, storage, move, finding) if is_fixing else finding)
+            is_fixable = is_fixing and finding.kind != "unreadable"
+            findings.append(_fix(connection, storage, move, finding) if is_fixable else finding)
     for folder in FOLDERS:
         for name in list(storage.names(database, folder)):
             if (folder, name) not in expected:
                 found = _unlisted(storage, database, folder, name, temporaries)
                 if found is not None and not _is_listed_now(connection, database, name):
                     findings.append(_put_aside(storage, found) if is_fixing else found)
-    for page in storage.pages(database):
-        # Read after the page: those that running servers are just storing are not among them.
-        rows = connection.execute(
-            UNLISTED, ([name for name, _ in page], [at for _, at in page])
-        ).fetchall()
-        for (name,) in rows:
-            found = Finding("unlisted", database, "", name, "no row has this object")
-            findings.append(_put_aside(storage, found) if is_fixing else found)
+    try:
+        for page in storage.pages(database):
+            # Read after the page: those that running servers are just storing are not among them.
+            rows = connection.execute(
+                UNLISTED, ([name for name, _ in page], [at for _, at in page])
+            ).fetchall()
+            for (name,) in rows:
+                found = Finding("unlisted", database, "", name, "no row has this object")
+                findings.append(_put_aside(storage, found) if is_fixing else found)
+    except OSError as failure:
+        findings.append(_unreadable(failure, database, "", storage.address))
     return findings
 
 
@@ -179,6 +191,17 @@ def _compared(
 
 def _compare(storage: Storage, move: Move) -> Finding | None:
     """Compare one row with its file."""
+    try:
+        return _difference(storage, move)
+    except OSError as failure:
+        return _unreadable(failure, move.database, move.folder or "", move.name)
+
+
+def _unreadable(failure: OSError, database: str, folder: str, name: str) -> Finding:
+    return Finding("unreadable", database, folder, name, failure.strerror or str(failure))
+
+
+def _difference(storage: Storage, move: Move) -> Finding | None:
     if move.folder is None:
         return None
     folder = move.folder

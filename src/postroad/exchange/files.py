@@ -54,6 +54,8 @@ class Storage:
     has_objects = False
     # How many files one thread reads while others could read, too; and the most that read then.
     read_share, readers = 1 << 20, 1
+    # The most files that one thread writes.
+    max_write_share = 1 << 20
 
     def __init__(self, root: Path, owner: str | None = None) -> None:
         self.root = root
@@ -154,7 +156,10 @@ class Storage:
                     failures.append(None)
                 except OSError as failure:
                     failures.append(failure)
-        return failures
+                    if self.has_objects and failure.errno == errno.EIO:
+                        # The others would wait for the same store, one after the other.
+                        break
+        return failures + failures[-1:] * (len(files) - len(failures))
 
     @contextlib.contextmanager
     def writer(self, database: str, folder: str, name: str) -> Iterator[int]:

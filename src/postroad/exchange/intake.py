@@ -142,7 +142,8 @@ class Intake:
 
     async def _write(self, by_database: dict[str, list[_Piece]]) -> None:
         """Write the temporary files: few threads while the disk is quick, many when it is slow."""
-        share = max(1, min(MAX_BATCH, int(QUICK_SECONDS / max(self._write_seconds, 1e-6))))
+        most = min(MAX_BATCH, self._mover.storage.max_write_share)
+        share = max(1, min(most, int(QUICK_SECONDS / max(self._write_seconds, 1e-6))))
         await asyncio.gather(
             *(
                 self._write_some(database, pieces[begin : begin + share])

@@ -73,6 +73,7 @@ class ObjectStorage(Storage):
 
     has_objects = True
     read_share, readers = 2, 16
+    max_write_share = 4
 
     def __init__(self, address: str, settings: ExchangeSettings, owner: str | None = None) -> None:
         self.address = address.rstrip("/")
@@ -80,7 +81,7 @@ class ObjectStorage(Storage):
         self.is_full = False
         self.bucket, self._prefix = split_address(address)
         self._client = new_client(settings, settings.file_threads, READ_TIMEOUT_SECONDS)
-        self._fast = new_signed_put(settings, settings.file_threads)
+        self._fast = new_signed_put(settings, settings.file_threads, READ_TIMEOUT_SECONDS)
 
     def close(self) -> None:
         """Close the connections."""

@@ -47,8 +47,10 @@ class Replies:
             )
             for row in rows
         ]
-        # They come from several databases; an unreadable folder hides only its own files.
-        contents = await read_inline_many(self.mover, wanted, skips_unreadable=True)
+        # They come from several databases; an unreadable folder hides only its own files. A store
+        # has all of them: without it there is no answer.
+        skips = not self.mover.storage.has_objects
+        contents = await read_inline_many(self.mover, wanted, skips_unreadable=skips)
         found = [
             {key: row[key] for key in SHOWN} | content
             for row, content in zip(rows, contents, strict=True)

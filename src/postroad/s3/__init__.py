@@ -13,10 +13,10 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from postroad.s3.put import SignedPut
+from postroad.s3.put import TIMEOUT_SECONDS, SignedPut
 from postroad.settings.s3 import S3Settings
 
-CONNECT_TIMEOUT_SECONDS = 10
+CONNECT_TIMEOUT_SECONDS = 5
 FULL = {"EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"}
 INSUFFICIENT_STORAGE = 507
 
@@ -51,13 +51,16 @@ def new_client(settings: S3Settings, connections: int, read_timeout_seconds: flo
     )
 
 
-def new_signed_put(settings: S3Settings, connections: int) -> SignedPut | None:
+def new_signed_put(
+    settings: S3Settings, connections: int, timeout_seconds: float = TIMEOUT_SECONDS
+) -> SignedPut | None:
     """Return the quick way to store an object, None where only the client library can."""
     access_key, secret_key = _keys(settings)
     if not (settings.s3_endpoint and access_key and secret_key):
         return None
     endpoint = settings.s3_endpoint.rstrip("/")
-    return SignedPut(endpoint, access_key, secret_key, settings.s3_region, connections)
+    keys = access_key, secret_key, settings.s3_region
+    return SignedPut(endpoint, *keys, connections, timeout_seconds)
 
 
 def reason_of(failure: ClientError) -> tuple[str, int, str]:

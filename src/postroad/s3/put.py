@@ -47,6 +47,7 @@ class SignedPut:
     secret_key: str = field(repr=False)
     region: str
     connections: int
+    timeout_seconds: float = TIMEOUT_SECONDS
     _free: list[_Connection] = field(default_factory=list, repr=False)
     _slots: asyncio.Semaphore | None = field(default=None, repr=False)
     _blocking: list[HTTPConnection] = field(default_factory=list, repr=False)
@@ -60,7 +61,7 @@ class SignedPut:
                 connection = self._free.pop() if self._free else None
                 is_kept = False
                 try:
-                    async with asyncio.timeout(TIMEOUT_SECONDS):
+                    async with asyncio.timeout(self.timeout_seconds):
                         connection = connection or await self._connect()
                         target, headers = self._signed(path, sha256)
                         head = [f"PUT {target} HTTP/1.1", f"Content-Length: {len(body)}"]
@@ -91,7 +92,7 @@ class SignedPut:
         except IndexError:
             address = urlsplit(self.endpoint)
             kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
-            connection = kind(address.netloc, timeout=TIMEOUT_SECONDS)
+            connection = kind(address.netloc, timeout=self.timeout_seconds)
         try:
             connection.request("PUT", target, body=body, headers=headers)
             answer = connection.getresponse()

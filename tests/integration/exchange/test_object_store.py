@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -314,14 +315,45 @@ async def test_while_the_store_is_away_calls_can_be_repeated_and_nothing_is_lost
     assert (status, problem["code"]) == (503, "exchange_storage_failed")
     start = {"database": "sales", "attempt": "a1"}
     assert (await erp.call("POST", "/processes", json=start))[0] == 503
+    with pytest.raises(StorageFailed):
+        _checked(room)
     store.server.start()
     assert (await phone.call("POST", "/messages", json=message))[0] == 201
     process = await erp.begin(attempt="a1")
     assert [file["id"] for file in process["files"]] == ["m1"]
     assert room.alerts() == []
-    await erp.prepare(process["id"])
+    await erp.prepare(process["id"], [{"name": "r1", "recipient": "phone", "body": 1}])
     assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
     await room.until_state(process["id"], "DONE")
+    store.server.kill()
+    status, problem = await phone.call("GET", "/messages")
+    assert (status, problem["code"]) == (503, "exchange_storage_failed")
+    store.server.start()
+    assert [one["body"] for one in await phone.replies()] == [1]
+
+
+async def test_check_reports_what_it_cannot_read_beside_what_it_found(
+    room: Room, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone = room.caller("phone")
+    for id_ in ("m1", "m2"):
+        await phone.send(id_)
+    store.remove(_object(room, "m1"))
+    unreadable = _object(room, "m2")
+    digest = ObjectStorage.digest
+
+    def failing(storage: ObjectStorage, database: str, folder: str, name: str) -> Any:
+        if name == unreadable:
+            raise OSError(errno.EIO, "the store reports an error")
+        return digest(storage, database, folder, name)
+
+    monkeypatch.setattr(ObjectStorage, "digest", failing)
+    assert _checked(room, is_fixing=True) == [
+        ("missing", "1_m1_from_phone_to_any.json", True),
+        ("unreadable", "2_m2_from_phone_to_any.json", False),
+    ]
+    monkeypatch.undo()
+    assert _checked(room) == []
 
 
 async def test_while_the_bucket_is_missing_no_message_is_parked(
