@@ -110,7 +110,7 @@ BACK = {
         drop view exchange.process_list, exchange.message_list, exchange.server_list;
         alter table exchange.message drop column object cascade;
         drop table exchange.member cascade;
-        alter table exchange.server drop column sweeper;
+        alter table exchange.server drop column sweeper, drop column runs;
         drop function exchange.tick;
         create function exchange.tick(bigint, double precision) returns void language sql as '';
         drop function exchange.report_running;
