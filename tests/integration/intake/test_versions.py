@@ -14,7 +14,7 @@ from postroad.intake.listing import Entry, Listing
 from postroad.intake.notice import notify
 from postroad.intake.transfer import transfer
 from postroad.intake.work import dispatch
-from postroad.lease import AsyncHolder
+from postroad.lease import Keeper
 from postroad.testing import wait_until_async
 from tests.integration.intake.partner import Partner, run_once, sha256, work_off
 
@@ -260,7 +260,7 @@ async def test_a_scan_that_lost_its_lease_forgets_no_sighting(
             yield page[:1]
 
     monkeypatch.setattr(Listing, "pages", one_file)
-    monkeypatch.setattr(AsyncHolder, "holds", lambda holder, key: False)
+    monkeypatch.setattr(Keeper, "holds", lambda keeper, key: False)
     await discover(engine, partner.server_id)
     assert len(partner.files) == 1
     assert len(partner.rows("select filename from intake.sightings")) == 1
