@@ -7,7 +7,7 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from postroad.bus import calls, schedule_calls, view_calls
+from postroad.bus import calls, dead_calls, schedule_calls, view_calls
 from postroad.bus.async_runner import AsyncRunner
 from postroad.bus.async_subscription import AsyncSubscription
 from postroad.bus.call import awaiting
@@ -99,7 +99,7 @@ class AsyncBus:
     resume_schedule = awaiting(schedule_calls.resume_schedule)
     run_now = awaiting(schedule_calls.run_now)
 
-    redrive_edited = awaiting(calls.redrive_edited)
+    redrive_edited = awaiting(dead_calls.redrive_edited)
     maintain = awaiting(calls.maintain)
     notify = awaiting(calls.notify)
     positions = awaiting(calls.positions)
@@ -151,6 +151,6 @@ class AsyncBus:
         connection. Expired messages stay in the dmq.
         """
         died_before, total = await self._run(calls.now()), 0
-        while count := await self._run(calls.redrive(queue, consumer, iid, died_before)):
+        while count := await self._run(dead_calls.redrive(queue, consumer, iid, died_before)):
             total += count
         return total

@@ -556,51 +556,6 @@ def now() -> Call[datetime]:
     return sql(datetime, "now")
 
 
-def redrive(queue: str, consumer: str | None, iid: str | None, died_before: datetime) -> Call[int]:
-    """Make a batch of dead messages ready again; return how many."""
-    chosen = {"qname": queue, "cname": consumer, "iid": iid}
-    return sql(int, "redrive", **chosen, died_before=died_before)
-
-
-def redrive_edited(
-    iid: str,
-    data: object = None,
-    properties: Hstore | None = None,
-    consumer: str | None = None,
-    edited_by: str | None = None,
-) -> OfQueue[int]:
-    """Redrive a dead message with other data or properties; None leaves them as they are.
-
-    It keeps its iid, and its original is kept in mbus.dead_originals. Returns how many copies were
-    redriven, of all consumers or of one: 0 if it is not dead or has expired. Raises QueueNotFound,
-    ConsumerNotFound, WrongPayload, ForeignIid.
-    """
-
-    def build(payload: Payload) -> Call[int]:
-        value = None if data is None else payloads.parameter(payload, data)
-        text = "\\x" + value.hex() if isinstance(value, bytes) else value
-        return redrive_with_text(iid, text, properties, consumer, edited_by)
-
-    return OfQueue(queue_of(iid), build)
-
-
-def redrive_with_text(
-    iid: str,
-    data: str | None,
-    properties: Hstore | None,
-    consumer: str | None,
-    edited_by: str | None,
-) -> Call[int]:
-    """Build `redrive_edited` with the text of the payload, as mbus.dead shows it."""
-    text = (
-        "select mbus.redrive_edited(iid => %s, data => %s, properties => %s, cname => %s,"
-        " edited_by => %s)"
-    )
-    given = (iid, data, parameters.hstore("properties", properties), consumer, edited_by)
-    queue = queue_of(iid)
-    return Call(text, given, rows.value, queue, consumer, wakes=(queue,))
-
-
 def maintain(queue: str | None = None) -> Call[list[Maintained]]:
     """Run the maintenance that is due, of one queue or all; safe to run concurrently.
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from postroad.bus import calls, schedule_calls, view_calls
+from postroad.bus import calls, dead_calls, schedule_calls, view_calls
 from postroad.bus.call import blocking
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
@@ -100,7 +100,7 @@ class Bus:
     resume_schedule = blocking(schedule_calls.resume_schedule)
     run_now = blocking(schedule_calls.run_now)
 
-    redrive_edited = blocking(calls.redrive_edited)
+    redrive_edited = blocking(dead_calls.redrive_edited)
     maintain = blocking(calls.maintain)
     notify = blocking(calls.notify)
     positions = blocking(calls.positions)
@@ -150,6 +150,6 @@ class Bus:
         connection. Expired messages stay in the dmq.
         """
         died_before, total = self._run(calls.now()), 0
-        while count := self._run(calls.redrive(queue, consumer, iid, died_before)):
+        while count := self._run(dead_calls.redrive(queue, consumer, iid, died_before)):
             total += count
         return total

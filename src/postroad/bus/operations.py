@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from psycopg import AsyncConnection
 
-from postroad.bus import calls, rows
+from postroad.bus import dead_calls, rows
 from postroad.bus import payload as payloads
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import Selection, State, matching
@@ -105,7 +105,7 @@ async def edit_dead(
         named = None if properties is None else json.loads(properties)
     except ValueError as wrong:
         raise WrongPayload(f"the properties are not valid JSON: {wrong}") from wrong
-    call = calls.redrive_with_text(iid, data, named, consumer, by)
+    call = dead_calls.redrive_with_text(iid, data, named, consumer, by)
     return await AsyncBus(connection)._run(call)
 
 
