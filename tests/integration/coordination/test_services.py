@@ -119,14 +119,18 @@ async def test_a_check_that_is_overtaken_by_a_cancellation_harms_nobody(
 
     async with open_house(newest_server, checks=[check]) as house:
         event = await _write(house, _add(1), mode="two-phase")
-        await asked.wait()
-        await house.run("coordinator", "select coordination.cancel(%s)", event)
+        try:
+            async with asyncio.timeout(60):
+                await asked.wait()
+            await house.run("coordinator", "select coordination.cancel(%s)", event)
 
-        async def is_dropped() -> bool:
-            return not await house.run("lists", "select event_id from coordination.staging")
+            async def is_dropped() -> bool:
+                return not await house.run("lists", "select event_id from coordination.staging")
 
-        await wait_until_async(is_dropped, what="a reader that has dropped the event")
-        cancelled.set()
+            await wait_until_async(is_dropped, what="a reader that has dropped the event")
+        finally:
+            # Also after a failure: the reader would wait for its check for ever.
+            cancelled.set()
         assert await house.until_finished(event) == "Canceled"
         await _write(house, _add(1))
         await house.until_same("lists")
