@@ -63,3 +63,21 @@ class Crew:
 
     async def stop(self) -> None:
         await self._call("stop")
+
+
+def insert(message):
+    return [f"insert into done values ('{message.data}')"]
+
+
+def done_work(sight):
+    return sorted(data for (data,) in sight("select data from done"))
+
+
+async def finished(bus, sight, done):
+    """Wait until nothing is ready or held and the work of `done` is there, once each."""
+
+    async def look():
+        [status] = await bus.status("orders")
+        return status.ready + status.leased == 0 and done_work(sight) == sorted(done)
+
+    await wait_until_async(look, what=f"{done} done; seen {done_work(sight)}")

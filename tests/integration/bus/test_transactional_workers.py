@@ -24,7 +24,7 @@ from postroad.bus.batch import was_committed
 from postroad.bus.session import run
 from postroad.bus.transaction_loop import TransactionLoops
 from postroad.testing import wait_until_async
-from tests.integration.bus.crew import Crew
+from tests.integration.bus.crew import Crew, done_work, finished, insert
 
 # Handlers that run one after the other, and handlers that share a transaction.
 ALONE_AND_SHARED = pytest.mark.parametrize(
@@ -40,36 +40,18 @@ async def orders(database, sight):
         yield bus
 
 
-def _insert(message):
-    return [f"insert into done values ('{message.data}')"]
-
-
-def _done(sight):
-    return sorted(data for (data,) in sight("select data from done"))
-
-
-async def _settled(bus, sight, done):
-    """Wait until nothing is ready or held and the work of `done` is there, once each."""
-
-    async def look():
-        [status] = await bus.status("orders")
-        return status.ready + status.leased == 0 and _done(sight) == sorted(done)
-
-    await wait_until_async(look, what=f"{done} done; seen {_done(sight)}")
-
-
 async def test_work_is_committed_with_its_message(colour, database, orders, sight):
     crew = Crew(colour, database)
-    crew.on("orders", _insert)
+    crew.on("orders", insert)
     async with crew:
         await orders.post_many("orders", [str(n) for n in range(100)])
-        await _settled(orders, sight, [str(n) for n in range(100)])
+        await finished(orders, sight, [str(n) for n in range(100)])
 
 
 @ALONE_AND_SHARED
 async def test_only_the_failing_message_is_rejected(colour, shape, database, orders, sight):
     def script(message):
-        yield from _insert(message)
+        yield from insert(message)
         if message.data in {"3", "7"}:
             raise ZeroDivisionError(f"no {message.data}")
 
@@ -78,7 +60,7 @@ async def test_only_the_failing_message_is_rejected(colour, shape, database, ord
     crew = Crew(colour, database)
     crew.on("orders", script, prefetch=10, **shape)
     async with crew:
-        await _settled(orders, sight, [str(n) for n in range(10) if n not in {3, 7}])
+        await finished(orders, sight, [str(n) for n in range(10) if n not in {3, 7}])
         [status] = await orders.status("orders")
         assert status.delayed == 2
 
@@ -182,14 +164,14 @@ async def test_a_commit_that_fails_costs_only_its_own_message(
     sight("insert into word values ('2')")
 
     def script(message):
-        return [f"insert into word values ('{message.data}')", *_insert(message)]
+        return [f"insert into word values ('{message.data}')", *insert(message)]
 
     await orders.alter_consumer("orders", "default", max_attempts=1)
     await orders.post_many("orders", ["1", "2", "3"])
     crew = Crew(colour, database)
     crew.on("orders", script, **shape)
     async with crew:
-        await _settled(orders, sight, ["1", "3"])
+        await finished(orders, sight, ["1", "3"])
         [dead] = await wait_until_async(orders.dead, what="a dead message")
     assert dead.data == "2"
     assert "UniqueViolation" in dead.error
@@ -200,7 +182,7 @@ async def test_a_killed_backend_loses_nothing(colour, shape, database, orders, s
     started, gate = threading.Event(), threading.Event()
 
     def script(message):
-        yield from _insert(message)
+        yield from insert(message)
         started.set()
         yield gate
         yield "select 1"
@@ -216,7 +198,7 @@ async def test_a_killed_backend_loses_nothing(colour, shape, database, orders, s
         )
         assert killed == [(True,)]
         gate.set()
-        await _settled(orders, sight, ["a", "b", "c"])
+        await finished(orders, sight, ["a", "b", "c"])
 
 
 async def test_messages_are_handled_side_by_side(colour, database, orders, sight):
@@ -227,13 +209,13 @@ async def test_messages_are_handled_side_by_side(colour, database, orders, sight
         if len(here) == 2:
             both.set()
         yield both
-        yield from _insert(message)
+        yield from insert(message)
 
     await orders.post_many("orders", ["a", "b"])
     crew = Crew(colour, database)
     crew.on("orders", script, concurrency=2, prefetch=1)
     async with crew:
-        await _settled(orders, sight, ["a", "b"])
+        await finished(orders, sight, ["a", "b"])
 
 
 async def test_stopping_lets_the_handler_finish(colour, database, orders, sight):
@@ -242,7 +224,7 @@ async def test_stopping_lets_the_handler_finish(colour, database, orders, sight)
     def script(message):
         started.set()
         yield gate
-        yield from _insert(message)
+        yield from insert(message)
 
     await orders.post("orders", "a")
     crew = Crew(colour, database)
@@ -256,7 +238,7 @@ async def test_stopping_lets_the_handler_finish(colour, database, orders, sight)
         await orders.post("orders", "too late")
         gate.set()
         await stopping
-    assert _done(sight) == ["a"]
+    assert done_work(sight) == ["a"]
     assert [m.data for m in await orders.consume("orders", amount=9)] == ["too late"]
 
 
@@ -267,7 +249,7 @@ async def test_what_outlives_the_grace_time_is_given_back(colour, shape, databas
     def script(message):
         started.set()
         yield gate
-        yield from _insert(message)
+        yield from insert(message)
 
     await orders.post("orders", "a")
     crew = Crew(colour, database, WorkerSettings(grace=timedelta(milliseconds=50)))
@@ -282,7 +264,7 @@ async def test_what_outlives_the_grace_time_is_given_back(colour, shape, databas
         assert message.data == "a"
     finally:
         gate.set()
-    assert _done(sight) == []
+    assert done_work(sight) == []
 
 
 async def test_a_handler_for_nobody_is_refused_at_the_start(colour, database, orders):
@@ -333,7 +315,7 @@ async def test_a_deadlock_is_nobodys_failed_attempt(colour, database, orders, si
 
     def script(message):
         tries.append(message.attempts)
-        yield from _insert(message)
+        yield from insert(message)
         if len(tries) == 1:
             yield "do $$ begin raise exception 'deadlock' using errcode = '40P01'; end $$"
 
@@ -341,7 +323,7 @@ async def test_a_deadlock_is_nobodys_failed_attempt(colour, database, orders, si
     crew = Crew(colour, database)
     crew.on("orders", script)
     async with crew:
-        await _settled(orders, sight, ["a", "b"])
+        await finished(orders, sight, ["a", "b"])
     assert tries == [0, 0, 0]
 
 
@@ -351,7 +333,7 @@ async def test_a_handler_that_commits_by_itself_costs_no_other_message(
     colour, shape, statements, database, orders, sight
 ):
     def script(message):
-        yield from _insert(message)
+        yield from insert(message)
         if message.data == "2":
             yield from statements
 
@@ -359,7 +341,7 @@ async def test_a_handler_that_commits_by_itself_costs_no_other_message(
     crew = Crew(colour, database)
     crew.on("orders", script, prefetch=10, **shape)
     async with crew:
-        await _settled(orders, sight, [str(n) for n in range(10)])
+        await finished(orders, sight, [str(n) for n in range(10)])
     assert await orders.dead() == []
 
 
@@ -369,7 +351,7 @@ async def test_a_handler_that_rolls_back_by_itself_fails_alone(
     colour, shape, statements, database, orders, sight
 ):
     def script(message):
-        yield from _insert(message)
+        yield from insert(message)
         if message.data == "2":
             yield from statements
 
@@ -378,7 +360,7 @@ async def test_a_handler_that_rolls_back_by_itself_fails_alone(
     crew = Crew(colour, database)
     crew.on("orders", script, prefetch=10, **shape)
     async with crew:
-        await _settled(orders, sight, [str(n) for n in range(10) if n != 2])
+        await finished(orders, sight, [str(n) for n in range(10) if n != 2])
         [dead] = await wait_until_async(orders.dead, what="a dead message")
     assert dead.data == "2"
 
@@ -391,7 +373,7 @@ async def test_what_fails_after_a_handlers_own_commit_is_delivered_again_to_its_
     tries = []
 
     def script(message):
-        yield from _insert(message)
+        yield from insert(message)
         if message.data == "2":
             yield from statements
         if message.data == "5":
@@ -449,232 +431,6 @@ async def test_rare_failures_leave_the_batches_large(colour, database, orders, s
         await wait_until_async(is_done, what="all are handled")
     [(transactions,)] = sight("select count(distinct xid) from transaction")
     assert transactions < 400
-
-
-def _sessions(sight):
-    [(count,)] = sight(
-        "select count(*) from pg_stat_activity"
-        " where application_name = 'postroad worker' and datname = current_database()"
-    )
-    return count
-
-
-async def test_many_handlers_share_few_connections(colour, database, orders, sight):
-    here, all_here, sessions = [], threading.Event(), []
-
-    def script(message):
-        here.append(message.data)
-        if len(here) == 20:
-            sessions.append(_sessions(sight))
-            all_here.set()
-        yield all_here
-        yield from _insert(message)
-
-    await orders.post_many("orders", [str(n) for n in range(20)])
-    crew = Crew(colour, database)
-    crew.on("orders", script, concurrency=20, connections=2)
-    async with crew:
-        await _settled(orders, sight, [str(n) for n in range(20)])
-    assert sessions == [2]
-
-
-async def test_a_handler_has_a_shared_transaction_to_itself_from_its_first_statement(
-    colour, database, orders, sight
-):
-    def script(message):
-        yield "savepoint mine"
-        yield "insert into done values ('never')"
-        yield "rollback to savepoint mine"
-        yield from _insert(message)
-
-    await orders.post_many("orders", [str(n) for n in range(100)])
-    crew = Crew(colour, database)
-    crew.on("orders", script, concurrency=10, connections=1)
-    async with crew:
-        await _settled(orders, sight, [str(n) for n in range(100)])
-
-
-async def test_slow_handlers_get_a_transaction_each(colour, database, orders, sight):
-    gate = threading.Event()
-
-    def script(message):
-        yield gate
-        yield from _insert(message)
-
-    crew = Crew(colour, database)
-    crew.on("orders", script, concurrency=8)
-    await orders.post_many("orders", [str(n) for n in range(60)])
-    try:
-        async with crew:
-
-            async def are_open():
-                return await asyncio.to_thread(_sessions, sight) == 8
-
-            await wait_until_async(are_open, what="a connection per handler")
-            gate.set()
-            await _settled(orders, sight, [str(n) for n in range(60)])
-    finally:
-        gate.set()
-
-
-async def test_handlers_that_wait_for_each_other_outside_of_the_database_are_untangled(
-    colour, database, orders, sight, monkeypatch
-):
-    """One keeps the transaction and waits for a lock; its owner waits for the transaction."""
-    monkeypatch.setattr("postroad.bus.shared_connection.MAX_WAIT_SECONDS", 0.1)
-    tries = []
-    crew = Crew(colour, database)
-    insert = "insert into done values (%s)"
-    if crew.is_blocking:
-        lock, has_transaction, has_lock = threading.Lock(), threading.Event(), threading.Event()
-
-        def handler(message, connection):
-            tries.append(message.attempts)
-            if message.data == "first":
-                connection.execute(insert, ("first",))
-                has_transaction.set()
-                has_lock.wait()
-                with lock:
-                    return
-            has_transaction.wait()
-            with lock:
-                has_lock.set()
-                connection.execute(insert, ("other",))
-    else:
-        alock, ahas_transaction, ahas_lock = asyncio.Lock(), asyncio.Event(), asyncio.Event()
-
-        async def handler(message, connection):
-            tries.append(message.attempts)
-            if message.data == "first":
-                await connection.execute(insert, ("first",))
-                ahas_transaction.set()
-                await ahas_lock.wait()
-                async with alock:
-                    return
-            await ahas_transaction.wait()
-            async with alock:
-                ahas_lock.set()
-                await connection.execute(insert, ("other",))
-
-    crew.worker.handler("orders", concurrency=2, connections=1)(handler)
-    await orders.post_many("orders", ["first", "other"])
-    async with crew:
-        await _settled(orders, sight, ["first", "other"])
-    assert tries == [0, 0, 0, 0]
-
-
-async def test_a_statement_that_outlives_its_handler_does_not_keep_the_transaction(
-    database, orders, sight
-):
-    async def fail():
-        await asyncio.sleep(0)
-        raise ValueError
-
-    has_begun = asyncio.Event()
-    worker = AsyncWorker(database)
-
-    @worker.handler("orders", concurrency=10, connections=1)
-    async def handle(message, connection):
-        if message.data == "left":
-            await has_begun.wait()
-            # The statement waits for the transaction when its handler fails.
-            await asyncio.gather(connection.execute("select 1"), fail())
-        await connection.execute("insert into done values (%s)", (message.data,))
-        if message.data == "first":
-            has_begun.set()
-            await connection.execute("select pg_sleep(0.2)")
-
-    await orders.alter_consumer("orders", "default", max_attempts=1)
-    await orders.post_many("orders", ["first", "left"])
-    async with worker:
-        await wait_until_async(orders.dead, what="a dead message")
-        await orders.post_many("orders", ["later"])
-        await _settled(orders, sight, ["first", "later"])
-        worker.request_stop()
-
-
-@ALONE_AND_SHARED
-async def test_a_statement_that_begins_after_its_handler_failed_is_refused(
-    shape, database, orders, sight
-):
-    gate, left = asyncio.Event(), []
-    worker = AsyncWorker(database)
-
-    async def insert_later(connection):
-        await gate.wait()
-        await connection.execute("insert into done values ('left')")
-
-    @worker.handler("orders", **shape)
-    async def handle(message, connection):
-        left.append(asyncio.create_task(insert_later(connection)))
-        raise ValueError
-
-    await orders.alter_consumer("orders", "default", max_attempts=1)
-    await orders.post("orders", "x")
-    async with worker:
-        await wait_until_async(orders.dead, what="a dead message")
-        gate.set()
-        await asyncio.wait(left)
-        worker.request_stop()
-    assert _done(sight) == []
-    assert isinstance(left[0].exception(), psycopg.InterfaceError)
-
-
-async def test_handlers_that_follow_each_other_in_a_transaction_are_not_in_a_deadlock(
-    colour, database, orders, sight, monkeypatch
-):
-    monkeypatch.setattr("postroad.bus.shared_connection.MAX_WAIT_SECONDS", 0.7)
-    tries = []
-
-    def script(message):
-        tries.append(message.data)
-        yield from _insert(message)
-        yield "select pg_sleep(0.2)"
-
-    await orders.post_many("orders", [str(n) for n in range(8)])
-    crew = Crew(colour, database)
-    crew.on("orders", script, concurrency=10, connections=1)
-    async with crew:
-        await _settled(orders, sight, [str(n) for n in range(8)])
-    assert sorted(tries) == [str(n) for n in range(8)]
-
-
-async def test_a_finished_batch_does_not_wait_for_the_handlers_of_another(
-    colour, database, orders, sight, monkeypatch
-):
-    # Both batches have a runner before one of them asks for more.
-    monkeypatch.setattr("postroad.bus.transaction_loop.QUICK_SECONDS", 1.0)
-    started, both, gate, slow = threading.Event(), threading.Event(), threading.Event(), []
-
-    def script(message):
-        if message.data.startswith("slow"):
-            started.set()
-            slow.append(message.data)
-            if len(slow) == 2:
-                both.set()
-            yield gate
-        else:
-            yield both
-            # Long enough that the batch asks for further runners, which find nothing to do.
-            yield "select pg_sleep(1.2)"
-        yield from _insert(message)
-
-    crew = Crew(colour, database)
-    crew.on("orders", script, concurrency=3, connections=2, prefetch=3)
-    try:
-        async with crew:
-            await orders.post_many("orders", ["slow 1", "slow 2", "slow 3"])
-            await asyncio.to_thread(started.wait, 20)
-            await orders.post_many("orders", ["quick 1", "quick 2"])
-
-            async def are_done():
-                return _done(sight) == ["quick 1", "quick 2"]
-
-            await wait_until_async(are_done, what="the quick ones are committed")
-            gate.set()
-            await _settled(orders, sight, ["slow 1", "slow 2", "slow 3", "quick 1", "quick 2"])
-    finally:
-        gate.set()
 
 
 async def test_answers_of_a_batch_that_a_thread_took_are_sent(database, orders, monkeypatch):
@@ -751,7 +507,7 @@ async def test_a_message_whose_handler_loses_the_connection_each_time_has_failed
     colour, shape, database, orders, sight
 ):
     def script(message):
-        yield from _insert(message)
+        yield from insert(message)
         if message.data == "crash":
             yield "select pg_terminate_backend(pg_backend_pid())"
 
@@ -761,6 +517,33 @@ async def test_a_message_whose_handler_loses_the_connection_each_time_has_failed
     crew.on("orders", script, **shape)
     async with crew:
         [dead] = await wait_until_async(orders.dead, what="a dead message")
-        await _settled(orders, sight, ["a", "b"])
+        await finished(orders, sight, ["a", "b"])
     assert dead.data == "crash"
     assert "the connection was lost" in dead.error
+
+
+@ALONE_AND_SHARED
+async def test_a_statement_that_begins_after_its_handler_failed_is_refused(
+    shape, database, orders, sight
+):
+    gate, left = asyncio.Event(), []
+    worker = AsyncWorker(database)
+
+    async def insert_later(connection):
+        await gate.wait()
+        await connection.execute("insert into done values ('left')")
+
+    @worker.handler("orders", **shape)
+    async def handle(message, connection):
+        left.append(asyncio.create_task(insert_later(connection)))
+        raise ValueError
+
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post("orders", "x")
+    async with worker:
+        await wait_until_async(orders.dead, what="a dead message")
+        gate.set()
+        await asyncio.wait(left)
+        worker.request_stop()
+    assert done_work(sight) == []
+    assert isinstance(left[0].exception(), psycopg.InterfaceError)
