@@ -37,6 +37,9 @@ as $$ select pg_catalog.clock_timestamp() + ahead from public.clock $$;
 """
 ENTITIES = ("DummyItem", "DummyNode")
 
+# Three rows of an entity that every database of a lab has.
+ADD = "insert into \"DummyItem\" (\"Id\", \"Name\") values (1, 'one'), (2, 'two'), (3, 'three')"
+
 
 @dataclass
 class Message:
