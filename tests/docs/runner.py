@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ _VOID = re.compile(r"^ *\w+ *\n-{3,}\n *\n\(1 row\)\n\n?", re.MULTILINE)
 class PageRunner:
     """One reader of one page: a database, a folder, the Python names so far."""
 
-    def __init__(self, dsn: str, folder: Path) -> None:
+    def __init__(self, dsn: str, folder: Path, more: Mapping[str, str] = {}) -> None:
         self._dsn = dsn
         self._folder = folder
         self._names: dict[str, Any] = {"__name__": "__main__", "dsn": dsn}
@@ -47,6 +48,7 @@ class PageRunner:
             "PGTZ": "UTC",
             "COLUMNS": "200",
             "NO_COLOR": "1",
+            **more,
         }
 
     def __enter__(self) -> Self:

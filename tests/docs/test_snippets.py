@@ -12,6 +12,7 @@ from postroad.bus import AsyncWorker, Worker
 from postroad.cli.components import SCHEMAS
 from postroad.postgres import install
 from postroad.testing import TestServer
+from tests.docs.other_systems import prepare
 from tests.docs.runner import PageRunner, serve_until_worked_off, serve_until_worked_off_async
 from tests.docs.snippets import DOCS, pages_run, snippets
 
@@ -40,7 +41,8 @@ def test_the_snippets_of_a_page_run_in_order(
     monkeypatch.setattr(Worker, "serve", serve_until_worked_off)
     monkeypatch.setattr(AsyncWorker, "serve", serve_until_worked_off_async)
     monkeypatch.setenv("POSTROAD_DATABASE_URL", database_of_page)
-    with PageRunner(database_of_page, tmp_path) as runner:
+    more = prepare(str(page.relative_to(DOCS)), database_of_page, tmp_path)
+    with PageRunner(database_of_page, tmp_path, more) as runner:
         for snippet in snippets(page):
             try:
                 runner.run(snippet)

@@ -1,0 +1,159 @@
+"""The statements that move pending jobs of another system, beside its running workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from tests.docs.other_systems import prepare
+from tests.docs.runner import PageRunner
+from tests.docs.snippets import DOCS, Snippet, snippets
+from tests.fixtures.postgres import Connect
+
+pytestmark = pytest.mark.timeout(180)
+AMOUNT = 120
+Moves = Callable[[str], Callable[[], int]]
+
+
+@pytest.fixture
+def moves(database: str, tmp_path: Path, connect: Connect) -> Moves:
+    """Return a function that prepares the system of a page and returns its move."""
+
+    def start(page: str) -> Callable[[], int]:
+        more = prepare(page, database, tmp_path)
+        found = snippets(DOCS / page)
+        [move] = [each.body for each in found if each.title == "move.sql"]
+        with PageRunner(database, tmp_path, more) as runner:
+            for snippet in found[: found.index(_first_python(found))]:
+                runner.run(snippet)
+        connection = connect(database, autocommit=True)
+        statement = move.replace("begin;", "").replace("commit;", "").split(";")
+
+        def run() -> int:
+            with connection.transaction():
+                connection.execute(statement[0].encode())
+                row = connection.execute(statement[1].encode()).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        return run
+
+    return start
+
+
+def _first_python(found: list[Snippet]) -> Snippet:
+    return next(each for each in found if each.language == "python" and each.title is None)
+
+
+def _numbers(connection: Connection, query: str) -> list[int]:
+    return [int(row[0]) for row in connection.execute(query.encode())]
+
+
+def _worked_beside(database: str, move: Callable[[], int], next_job: str) -> list[int]:
+    """Run a worker of the other system while jobs are moved; return the numbers it handled."""
+    handled: list[int] = []
+    begun = threading.Event()
+    moved = threading.Event()
+
+    def work() -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            while found := _numbers(connection, next_job):
+                handled.extend(found)
+                begun.set()
+                if len(handled) == 20:
+                    moved.wait(60)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert begun.wait(60)
+    assert move() > 0
+    moved.set()
+    worker.join(60)
+    return handled
+
+
+def test_messages_of_pgmq_are_handled_once_while_its_worker_runs(
+    moves: Moves, database: str, connect: Connect
+) -> None:
+    move = moves("howto/migrate-from-pgmq.md")
+    connection = connect(database, autocommit=True)
+    connection.execute("truncate pgmq.q_orders")
+    connection.execute(
+        "select pgmq.send('orders', jsonb_build_object('number', n)) from generate_series(1, %s) n",
+        (AMOUNT,),
+    )
+    read = """
+        with read as (select * from pgmq.read('orders', 3600, 1))
+        select read.message->>'number' from read where pgmq.delete('orders', read.msg_id)"""
+    old = _worked_beside(database, move, read)
+    assert move() == 0
+    new = _numbers(connection, "select data->>'number' from mbus.consumen_orders_by_default(1000)")
+    assert sorted(old + new) == list(range(1, AMOUNT + 1))
+    assert new == sorted(new)
+
+
+def test_a_message_of_pgmq_that_a_worker_has_read_stays(
+    moves: Moves, database: str, connect: Connect
+) -> None:
+    move = moves("howto/migrate-from-pgmq.md")
+    connection = connect(database, autocommit=True)
+    assert _numbers(connection, "select msg_id from pgmq.read('orders', 3600, 1)") == [1]
+    assert (move(), move()) == (2, 0)
+    assert _numbers(connection, "select msg_id from pgmq.q_orders") == [1]
+    connection.execute("select pgmq.set_vt('orders', 1, 0)")
+    assert (move(), move()) == (1, 0)
+
+
+def test_jobs_of_procrastinate_are_handled_once_while_its_worker_runs(
+    moves: Moves, database: str, connect: Connect
+) -> None:
+    move = moves("howto/migrate-from-procrastinate.md")
+    connection = connect(database, autocommit=True)
+    connection.execute("truncate procrastinate_jobs cascade")
+    connection.execute(
+        "insert into procrastinate_jobs (queue_name, task_name, args)"
+        " select 'shop', 'bill', jsonb_build_object('number', n) from generate_series(1, %s) n",
+        (AMOUNT,),
+    )
+    fetch = """
+        with job as (select * from procrastinate_fetch_job_v2(array['shop'], null)),
+        done as (select procrastinate_finish_job_v1(id, 'succeeded', false) from job where id > 0)
+        select args->>'number' from job, done"""
+    old = _worked_beside(database, move, fetch)
+    assert move() == 0
+    new = _numbers(
+        connection, "select data->'args'->>'number' from mbus.consumen_shop_by_default(1000)"
+    )
+    assert sorted(old + new) == list(range(1, AMOUNT + 1))
+
+
+def test_a_job_of_procrastinate_waits_for_the_running_one_with_its_lock(
+    moves: Moves, database: str, connect: Connect
+) -> None:
+    move = moves("howto/migrate-from-procrastinate.md")
+    connection = connect(database, autocommit=True)
+    connection.execute(
+        "insert into procrastinate_jobs (queue_name, task_name, lock, args, status)"
+        " values ('shop', 'bill', 'customer-17', '{}', 'doing')"
+    )
+    assert (move(), move()) == (3, 0)
+    connection.execute("update procrastinate_jobs set status = 'succeeded' where status = 'doing'")
+    assert (move(), move()) == (1, 0)
+
+
+def test_a_job_of_pg_boss_waits_for_the_running_one_of_its_group(
+    moves: Moves, database: str, connect: Connect
+) -> None:
+    move = moves("howto/migrate-from-pg-boss.md")
+    connection = connect(database, autocommit=True)
+    connection.execute(
+        "insert into pgboss.job (name, group_id, state) values ('orders', 'customer-17', 'active')"
+    )
+    assert (move(), move()) == (3, 0)
+    connection.execute("update pgboss.job set state = 'completed' where state = 'active'")
+    assert (move(), move()) == (1, 0)
