@@ -13,7 +13,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress celery-suite crash-table test-fast coverage images first-run check generate format bench proof docs verify release constraints servers clean
+.PHONY: help up test stress celery-suite crash-table test-fast coverage images first-run check generate format bench cluster proof docs verify release constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,7 +85,12 @@ format: .venv/.installed-dev ## let ruff format and fix what it can
 bench: .venv/.installed-dev ## measure everything that the documentation claims (ONLY=take, SCALE=0.1 for a quick run)
 	@$(BIN)/python -m benchmarks --only="$(ONLY)" --scale="$(or $(SCALE),1)" $(ARGS)
 
-proof: .venv/.installed-dev servers ## show the promises on real clusters under faults, write docs/proof (FULL=1, ONLY=faults, SEED=7)
+cluster: .venv/.installed-dev ## start PostgreSQL x 3 under Patroni, RabbitMQ x 3, PgBouncer, HAProxy (DO=show, DO=stop)
+	@tools/servers.sh cluster
+	@$(BIN)/python -m proof.cluster $(or $(DO),start) $(ARGS)
+
+proof: .venv/.installed-dev ## show the promises on real clusters under faults, write docs/proof (FULL=1, ONLY=faults, SEED=7)
+	@tools/servers.sh cluster
 	@$(BIN)/python -m proof --only="$(ONLY)" --seed="$(or $(SEED),1)" $(if $(SECONDS),--seconds=$(SECONDS)) $(if $(filter 1,$(FULL)),--full) $(ARGS)
 
 docs: .venv/.installed-dev ## write the generated pages and build the documentation into site/

@@ -2,6 +2,7 @@
 # Makes sure that the real servers and programs that tests need are there beside the embedded
 # PostgreSQL. Installs only what is missing, starts nothing: each test runs its own instance in a
 # temporary folder. POSTROAD_TEST_SYSTEM_BIN names a PostgreSQL that lies elsewhere.
+# `servers.sh cluster` installs what `make cluster` and `make proof` need in addition.
 set -eu
 
 # A program or file that shows that a package is there, and the package. Some lie outside an ordinary PATH.
@@ -17,6 +18,15 @@ haproxy          haproxy
 chromium         chromium
 /usr/share/java/postgresql.jar  libpostgresql-jdbc-java
 "
+
+if [ "${1:-}" = cluster ]; then
+    NEEDED="$NEEDED
+etcd             etcd-server
+patroni          patroni
+nft              nftables
+ip               iproute2
+"
+fi
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 missing=
