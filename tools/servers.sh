@@ -9,6 +9,7 @@ set -eu
 NEEDED="
 pgbouncer        pgbouncer
 rabbitmq-server  rabbitmq-server
+redis-server     redis-server
 sshd             openssh-server
 firebird         firebird3.0-server
 isql-fb          firebird3.0-utils
