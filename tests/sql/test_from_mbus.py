@@ -2,56 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from psycopg import Connection
 
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import column, lease, nack, one, post, refused, rows, take
-
-PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "from-mbus.md"
-
-
-def script(containing: str) -> str:
-    """Return the SQL of the page's shell block that contains a text."""
-    blocks = re.findall(r"<<'SQL'\n(.*?)SQL\n", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (found,) = [block for block in blocks if containing in block]
-    return found
-
-
-OLD_BUS = """
-    create schema mbus_old;
-    create table mbus_old."qt$orders" (
-      id bigint, added timestamp, iid text, delayed_until timestamp, expires timestamp,
-      headers hstore, properties hstore, data hstore);
-    insert into mbus_old."qt$orders"
-    select n, now() + n * interval '1 s', 'orders.' || n, null, null,
-           case n when 2 then 'consume_after=>"{orders.3,orders.0}", source_db=>old'
-                  when 4 then 'consume_after=>orders.0' end::hstore, null, hstore('n', n::text)
-    from generate_series(1, 4) n"""
-
-
-def test_the_copy_of_the_page_keeps_order_and_predecessors(bus: Connection) -> None:
-    bus.execute(OLD_BUS)
-    statements = (
-        script("create temporary table copied").replace("begin;", "").replace("commit;", "")
-    )
-    bus.execute(statements.encode())
-    assert take(bus, whose="orders_by_default") == ["1", "3", "4"]
-    assert take(bus, whose="orders_by_default") == ["2"]
-
-
-def test_views_of_the_old_bus_are_found_by_the_statement_of_the_page(bus: Connection) -> None:
-    bus.execute(OLD_BUS)
-    bus.execute("""
-        create function mbus_old.post_view() returns trigger
-          language plpgsql as 'begin return new; end';
-        create view public.orders_q as select * from mbus_old."qt$orders";
-        create trigger post instead of insert on public.orders_q
-          for each row execute function mbus_old.post_view()""")
-    assert column(bus, script("drop view").replace("\\gexec", "")) == ["drop view orders_q"]
 
 
 def test_consume_accepts_the_name_of_a_temporary_consumer(bus: Connection) -> None:
