@@ -196,10 +196,12 @@ def test_messages_are_taken_moved_and_purged_after_a_confirmation(
     expect(page.locator(".empty")).to_be_visible()
     page.goto(page.url.replace(taken, moved))
     press(page, "move")
+    page.locator('[data-test="destination"]').fill("a_dest")
+    page.locator(".q-menu").get_by_text("a_destination", exact=True).click()
     press(page, "confirm")
     expect(page.locator(".empty")).to_be_visible()
     page.goto(page.url.rpartition("/bus/")[0] + f"/bus/queues/{queue}/messages")
-    press(page, "purge")
+    press(page, "purge-all")
     expect(page.locator(".dialog")).to_contain_text(queue)
     assert bus.peek(queue)
     press(page, "confirm")
@@ -235,7 +237,7 @@ def test_a_role_that_was_taken_away_is_refused_and_written_down(
 ) -> None:
     bus.post(queue, {"n": 1})
     page = open_page(f"/bus/queues/{queue}/messages", role="operator")
-    press(page, "purge")
+    press(page, "purge-all")
     with psycopg.connect(console.dsn) as connection:
         connection.execute("update console.account set role = 'viewer' where name = 'operator'")
     try:
@@ -328,9 +330,12 @@ def test_bulk_actions_change_only_what_the_filter_shows(
         f"/bus/queues/{queue}/messages?state=dead&search=TimeoutError", role="operator"
     )
     expect(page.locator("tbody tr")).to_have_count(2)
-    press(page, verb)
+    press(page, f"{verb}-all")
     expect(page.locator(".dialog")).to_contain_text("TimeoutError")
     expect(page.locator(".dialog")).to_contain_text("2")
+    if verb == "move":
+        page.locator('[data-test="destination"]').fill("a_dest")
+        page.locator(".q-menu").get_by_text("a_destination", exact=True).click()
     press(page, "confirm")
     expect(page.locator(".dialog")).to_have_count(0)
     expect(page.locator("tbody tr")).to_have_count(0)

@@ -108,7 +108,7 @@ def test_counts_that_stop_at_a_limit_are_marked(
     # One queue with many dead messages does not hide those of another.
     expect(page.get_by_role("row", name="few_dead")).to_contain_text("no such customer")
     page = open_page("/bus/queues/many_dead/messages?state=dead", role="operator")
-    press(page, "purge")
+    press(page, "purge-all")
     expect(page.locator(".dialog")).to_contain_text("10\u202f100")
     for name in ("many_dead", "few_dead"):
         bus.drop_queue(name)

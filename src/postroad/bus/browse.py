@@ -5,7 +5,7 @@ A page is found by its position, so that reading the millionth message costs no 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
@@ -49,16 +49,6 @@ class Page:
     next_place: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The copies of one consumer in a state that match a search; all of them without a search."""
-
-    queue: str
-    consumer: str = "default"
-    state: State = "ready"
-    search: str | None = None
-
-
 async def browse(
     bus: AsyncBus,
     queue: str,
@@ -94,27 +84,6 @@ async def browse(
         return Page(matches[:amount], matches[amount - 1].place_of)
     is_cut = bool(found) and not found[-1].is_match
     return Page(matches, found[-1].place_of if is_cut else None)
-
-
-async def matching(
-    bus: AsyncBus, selection: Selection, amount: int = 1_000
-) -> AsyncIterator[list[str]]:
-    """Yield the iids of a selection in order of posting, `amount` messages at a time.
-
-    Read-only. Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
-    """
-    text = (
-        "select place_of, is_match, iid from mbus.browse(qname => %s, cname => %s, state => %s,"
-        " place => %s, search => %s, amt => %s, scan => %s)"
-    )
-    given, place = selection, None
-    while True:
-        named = (given.queue, given.consumer, given.state, place, given.search, amount, amount)
-        found = await bus._run(Call(text, named, list, given.queue, given.consumer))
-        if not found:
-            return
-        place = found[-1][0]
-        yield [iid for _, is_match, iid in found if is_match]
 
 
 async def find(

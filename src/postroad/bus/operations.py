@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any
 
 from psycopg import AsyncConnection
 
 from postroad.bus import dead_calls, rows
 from postroad.bus import payload as payloads
 from postroad.bus.async_client import AsyncBus
-from postroad.bus.browse import Selection, State, matching
-from postroad.bus.call import Call, sql
+from postroad.bus.browse import State
+from postroad.bus.call import Call, named, sql
 from postroad.bus.errors import InvalidArgument, QueueNotFound, WrongPayload
 from postroad.bus.saga import AsyncSagas
 from postroad.bus.schedule_calls import Missed
-
-Verb: TypeAlias = Literal["redrive", "move", "purge"]
-BATCH_DEFAULT = 1_000
 
 
 async def redrive(
@@ -68,11 +66,8 @@ async def move_dead(
     Example: postroad bus dead move --all --queue orders --destination archive
     """
     call = sql(int, "move_dead", ids=list(ids), destination=destination)
-    try:
+    with _destination_known():
         return await AsyncBus(connection)._run(replace(call, wakes=(destination,)))
-    except QueueNotFound as missing:
-        # For the whole batch, not for a message that has disappeared.
-        raise InvalidArgument(str(missing), hint=missing.hint) from missing
 
 
 async def purge_dead(connection: AsyncConnection[Any], ids: Sequence[int]) -> int:
@@ -102,10 +97,10 @@ async def edit_dead(
     Example: postroad bus dead edit orders.4711@k3f9q2 --data '{"city": "Tver"}'
     """
     try:
-        named = None if properties is None else json.loads(properties)
+        changed = None if properties is None else json.loads(properties)
     except ValueError as wrong:
         raise WrongPayload(f"the properties are not valid JSON: {wrong}") from wrong
-    call = dead_calls.redrive_with_text(iid, data, named, consumer, by)
+    call = dead_calls.redrive_with_text(iid, data, changed, consumer, by)
     return await AsyncBus(connection)._run(call)
 
 
@@ -241,62 +236,72 @@ def _sagas(connection: AsyncConnection[Any]) -> AsyncSagas:
     return AsyncSagas(AsyncBus(connection))
 
 
-async def move(
-    bus: AsyncBus,
-    queue: str,
-    destination: str,
-    consumer: str = "default",
-    state: State = "ready",
-    iid: str | None = None,
-    amount: int = BATCH_DEFAULT,
+async def redrive_messages(
+    connection: AsyncConnection[Any], iids: Sequence[str], queue: str, consumer: str | None
 ) -> int:
-    """Move messages to another queue with the same payload; return how many.
+    """Deliver dead messages of a consumer again. Raises QueueNotFound, ConsumerNotFound."""
+    return await _on_each(connection, "redrive", iids, queue, qname=queue, cname=consumer)
+
+
+async def move_messages(
+    connection: AsyncConnection[Any],
+    iids: Sequence[str],
+    queue: str,
+    consumer: str,
+    state: State,
+    destination: str,
+) -> int:
+    """Move messages to another queue with the same payload.
 
     Raises QueueNotFound, ConsumerNotFound, WrongPayload, InvalidArgument.
     """
-    text = (
-        "select mbus.move(qname => %s, destination => %s, cname => %s, state => %s, iid => %s,"
-        " amt => %s)"
-    )
-    given = (queue, destination, consumer, state, iid, amount)
-    moved: int = await bus._run(
-        Call(text, given, rows.value, queue, consumer, wakes=(destination,))
-    )
-    return moved
+    given = {"qname": queue, "cname": consumer, "state": state, "destination": destination}
+    with _destination_known():
+        return await _on_each(connection, "move", iids, destination, **given)
 
 
-async def on_matching(
-    bus: AsyncBus, verb: Verb, selection: Selection, destination: str | None = None
-) -> AsyncIterator[int]:
-    """Redrive, move or purge all messages of a selection in batches; yield the count so far.
+async def purge_messages(
+    connection: AsyncConnection[Any],
+    iids: Sequence[str],
+    queue: str,
+    consumer: str,
+    state: State,
+    search: str | None = None,
+) -> int:
+    """Delete messages of a consumer; `search` is that of their list, empty for a whole list.
 
-    Each batch is one transaction.
-    Raises QueueNotFound, ConsumerNotFound, WrongPayload, InvalidArgument.
+    Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
     """
-    given, total = selection, 0
-    if verb == "purge" and given.state == "ready" and given.search is None:
+    given = {"qname": queue, "cname": consumer, "state": state}
+    if search == "" and state == "ready":
         # The queue's own consume function removes whole batches without looking up each iid.
-        text = "select mbus.purge(qname => %s, cname => %s, amt => %s)"
-        named = (given.queue, given.consumer, BATCH_DEFAULT)
-        removed = BATCH_DEFAULT
-        while removed == BATCH_DEFAULT:
-            removed = await bus._run(Call(text, named, rows.value, given.queue, given.consumer))
-            total += removed
-            yield total
-        return
-    arguments = {"qname": given.queue, "cname": given.consumer}
-    if verb != "redrive":
-        arguments["state"] = given.state
-    if destination is not None:
-        arguments["destination"] = destination
+        return await AsyncBus(connection)._run(sql(int, "purge", **given, amt=len(iids)))
+    return await _on_each(connection, "purge", iids, queue, **given)
+
+
+async def take(connection: AsyncConnection[Any], iid: str) -> bool:
+    """Remove a message for all consumers. Returns False if it is gone."""
+    return await AsyncBus(connection).take(iid) is not None
+
+
+async def _on_each(
+    connection: AsyncConnection[Any], verb: str, iids: Sequence[str], woken: str, **given: Any
+) -> int:
+    """Call a function of the bus for each message; return the sum of its results."""
     # Verbs and parameter names come from this module, never from the caller.
-    call = f"mbus.{verb}({', '.join(f'{name} => %s' for name in arguments)}, iid => m.iid)"
+    call = f"{named(verb, *given)[:-1]}, iid => m.iid)"
     text = f"select coalesce(sum({call}), 0)::bigint from unnest(%s::text[]) m(iid)"  # noqa: S608
-    async for iids in matching(bus, given, BATCH_DEFAULT):
-        if iids:
-            listed = (*arguments.values(), iids)
-            woken = (destination or given.queue,)
-            total += await bus._run(
-                Call(text, listed, rows.value, given.queue, given.consumer, wakes=woken)
-            )
-        yield total
+    listed, names = (*given.values(), list(iids)), (given["qname"], given["cname"])
+    changed: int = await AsyncBus(connection)._run(
+        Call(text, listed, rows.value, *names, wakes=(woken,))
+    )
+    return changed
+
+
+@contextmanager
+def _destination_known() -> Iterator[None]:
+    """Refuse the whole batch if its destination does not exist, not a message that is gone."""
+    try:
+        yield
+    except QueueNotFound as missing:
+        raise InvalidArgument(str(missing), hint=missing.hint) from missing

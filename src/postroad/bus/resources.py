@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ from postroad.bus import operations
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import STATES, browse
 from postroad.bus.errors import QueueNotFound, SagaNotFound, ScheduleNotFound
-from postroad.operate import Action, Column, Filter, FilterInvalid, Page, Resource
+from postroad.operate import Action, Column, Filter, FilterInvalid, Page, Query, Resource
 
 MAX_DATA_CHARACTERS = 1_000
 # The column of the time that belongs to a state of a message.
@@ -121,34 +120,32 @@ FIGURES = Resource(
 class _Messages:
     """Reads the messages of one consumer in a state, without taking them."""
 
-    async def page(
-        self, resource: Resource, place: Any, filters: Mapping[str, Any], **query: Any
-    ) -> Page:
+    async def page(self, resource: Resource, place: Any, query: Query) -> Page:
         """Read a page; the search stops after as many messages as that of other lists."""
-        queue, consumer, state = (filters.get(name) for name in ("queue", "consumer", "state"))
+        names = {one: query.filters.get(one) for one in ("queue", "consumer", "state")}
+        queue, consumer, state = names.values()
         if not queue or not consumer or state not in STATES:
             raise FilterInvalid("the messages of one queue are listed", hint="name the queue")
-        after, limit = query["after"], query["limit"]
         found = await browse(
             AsyncBus(place),
             queue,
             consumer,
             state,
-            place=None if after is None else resource.start("id", after)[0],
-            is_descending=query["is_descending"],
-            amount=limit,
-            search=filters.get("search"),
+            place=None if query.after is None else resource.start("id", query.after)[0],
+            is_descending=query.is_descending,
+            amount=query.limit,
+            search=query.filters.get("search"),
             max_characters=MAX_DATA_CHARACTERS,
         )
         time = TIMES.get(state, "due_at")
         others = dict.fromkeys(set(TIMES.values()) - {time})
         rows = []
-        for one in found.messages:
-            row = {**asdict(one), **others, time: one.due_at, "id": one.place_of}
+        for one in found.messages if state in query.when.get("state", STATES) else ():
+            row = {**asdict(one), **others, **names, time: one.due_at, "id": one.place_of}
             rows.append({column.name: row[column.name] for column in resource.columns})
         last = found.next_place
         cursor = None if last is None else resource.cursor({"id": last}, "id")
-        return Page(rows, cursor, is_partial=cursor is not None and len(rows) < limit)
+        return Page(rows, cursor, is_partial=cursor is not None and len(rows) < query.limit)
 
 
 MESSAGES = Resource(
@@ -170,6 +167,9 @@ MESSAGES = Resource(
         Column("size", "Size", "Размер", "bytes"),
         Column("data", "Data", "Данные", help="The beginning of the payload, as text."),
         Column("expires", "Expires", "Истекает", "moment", is_listed=False),
+        Column("queue", "Queue", "Очередь", is_listed=False),
+        Column("consumer", "Consumer", "Подписчик", is_listed=False),
+        Column("state", "State", "Состояние", "state", is_listed=False),
     ),
     (
         _QUEUE,
@@ -180,6 +180,7 @@ MESSAGES = Resource(
         Filter("search", "Search", "Поиск", "A part of the iid, headers, properties or data.",
                ("iid",), is_search=True),
     ),
+    label="iid",
     is_descending=False,
     example="postroad bus messages orders --state leased",
 )  # fmt: skip
@@ -224,6 +225,7 @@ DEAD = Resource(
         Filter("search", "Search", "Поиск", "A part of the message's iid or error.",
                ("iid", "error"), is_search=True),
     ),
+    label="iid",
     example="postroad bus dmq orders --limit 10",
 )  # fmt: skip
 
@@ -423,6 +425,19 @@ PURGE_DEAD = Action(operations.purge_dead, "{count} {be} deleted", DEAD, "Delete
                     question="The dead messages are lost. Continue?")  # fmt: skip
 EDIT_DEAD = Action(operations.edit_dead, "{count} {be} redriven", DEAD, name="edit",
                    unchanged="message {iid} is not dead", needs=("by",))  # fmt: skip
+_OF_MESSAGE = {"iids": "iid", "queue": "queue", "consumer": "consumer"}
+REDRIVE_MESSAGES = Action(operations.redrive_messages, "{count} {be} redriven", MESSAGES,
+                          "Redrive", "Вернуть в очередь", name="redrive", columns=_OF_MESSAGE,
+                          when={"state": ("dead",)})  # fmt: skip
+MOVE_MESSAGES = Action(operations.move_messages, "{count} {be} moved to {destination}", MESSAGES,
+                       "Move", "Переместить", name="move", when={"state": STATES}, is_danger=True,
+                       columns={**_OF_MESSAGE, "state": "state"},
+                       offered={"destination": QUEUES})  # fmt: skip
+PURGE_MESSAGES = Action(operations.purge_messages, "{count} {be} deleted", MESSAGES, "Purge",
+                        "Удалить", name="purge", columns={**_OF_MESSAGE, "state": "state"},
+                        is_danger=True)  # fmt: skip
+TAKE = Action(operations.take, "{iid} {be} removed", MESSAGES, "Remove", "Удалить",
+              columns={"iid": "iid"}, when={"state": STATES}, is_danger=True)  # fmt: skip
 DEAD_ACTIONS = (REDRIVE_DEAD, MOVE_DEAD, PURGE_DEAD, EDIT_DEAD)
 CANCEL = Action(
     operations.cancel,

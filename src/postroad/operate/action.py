@@ -173,7 +173,7 @@ class Action:
         first, named = self.parameters[0], self.arguments_of(row)
         if first.is_many:
             named[first.name] = [named[first.name]]
-        return await self.run(connection, supplied, **named, **arguments)
+        return await self.run(connection, supplied, **{**named, **arguments})
 
     async def run_on_matching(
         self,
@@ -185,11 +185,12 @@ class Action:
         """Run it for all rows that match and whose state allows it; yield the result so far.
 
         The result is the `count` of rows and the values that the function returns: numbers are
-        added, lists joined. If the action is refused because a row was changed in the
-        meantime, the row counts as `skipped`. Each batch is one transaction unless the caller has
-        begun one.
+        added, lists joined. Parameters that are also filters get the filters' values. If the action
+        is refused because a row was changed in the meantime, the row counts as `skipped`. Each
+        batch is one transaction unless the caller has begun one.
         """
         total: dict[str, Any] = {"count": 0}
+        known = {**filters, **supplied}
         async for rows in self.resource.matching(connection, filters, self.when):
             wanted = [self.arguments_of(row) for row in rows]
             first = self.parameters[0]
@@ -199,7 +200,7 @@ class Action:
                 for named in wanted:
                     try:
                         async with connection.transaction():
-                            facts = await self.run(connection, supplied, **named, **arguments)
+                            facts = await self.run(connection, known, **named, **arguments)
                     except PostroadError as refused:
                         if refused.kind not in ("refused", "not_found"):
                             raise

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from postroad.operate.resource import Page, Resource, Row
+from postroad.operate.resource import Page, Query, Resource, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,23 +15,14 @@ class Rows:
 
     read: Callable[[Any], Awaitable[Sequence[Row]]]
 
-    async def page(
-        self,
-        resource: Resource,
-        place: Any,
-        filters: Mapping[str, Any],
-        *,
-        sort: str,
-        is_descending: bool,
-        after: str | None,
-        limit: int,
-        when: Mapping[str, Collection[Any]],
-    ) -> Page:
+    async def page(self, resource: Resource, place: Any, query: Query) -> Page:
         """Read a page; `place` is passed to `read`."""
+        sort, is_descending, limit = query.sort, query.is_descending, query.limit
         rows = [
             row
             for row in await self.read(place)
-            if _matches(resource, row, filters) and all(row[c] in v for c, v in when.items())
+            if _matches(resource, row, query.filters)
+            and all(row[column] in values for column, values in query.when.items())
         ]
 
         def rank(row: Row) -> tuple[Any, Any]:
@@ -41,8 +32,8 @@ class Rows:
         empty = [row for row in rows if row[sort] is None]
         filled.sort(key=rank, reverse=is_descending)
         empty.sort(key=lambda row: row[resource.key], reverse=is_descending)
-        if after is not None:
-            *first, key = resource.start(sort, after)
+        if query.after is not None:
+            *first, key = resource.start(sort, query.after)
             value = first[0] if first else key
 
             def is_after(rank: Any, start: Any) -> bool:

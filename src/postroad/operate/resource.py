@@ -118,21 +118,22 @@ class Page:
     is_partial: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which rows a page has, in which order; see `Resource.page`."""
+
+    filters: Mapping[str, Any]
+    sort: str
+    is_descending: bool
+    after: str | None
+    limit: int
+    when: Mapping[str, Collection[Any]]
+
+
 class Source(Protocol):
     """Reads pages of a list that is not in one table."""
 
-    async def page(
-        self,
-        resource: Resource,
-        place: Any,
-        filters: Mapping[str, Any],
-        *,
-        sort: str,
-        is_descending: bool,
-        after: str | None,
-        limit: int,
-        when: Mapping[str, Collection[Any]],
-    ) -> Page:
+    async def page(self, resource: Resource, place: Any, query: Query) -> Page:
         """Read a page; `place` is what the caller gave as the connection."""
 
 
@@ -228,16 +229,9 @@ class Resource:
         if is_descending is None:
             is_descending = self.is_descending if order == self.key else False
         if not isinstance(self.source, str):
-            return await self.source.page(
-                self,
-                connection,
-                self.given(filters or {}),
-                sort=order,
-                is_descending=is_descending,
-                after=after,
-                limit=limit,
-                when=when or {},
-            )
+            given = self.given(filters or {})
+            query = Query(given, order, is_descending, after, limit, when or {})
+            return await self.source.page(self, connection, query)
         conditions, values = self._conditions(filters or {}, when, is_searched=False)
         if after is not None:
             condition, start = self._start(order, is_descending, after)
@@ -264,8 +258,8 @@ class Resource:
                 " where _is_match or _nth = %s order by _nth limit %s) f"
                 " join {source} r on {key} = f._key order by f._nth"
             )
-            given = [*wanted, *values, MAX_SEARCHED, MAX_SEARCHED, limit + 1]
-            rows = await self._rows(connection, text.format(**parts), given)
+            values = [*wanted, *values, MAX_SEARCHED, MAX_SEARCHED, limit + 1]
+            rows = await self._rows(connection, text.format(**parts), values)
             last = rows[-1] if rows else {"_nth": 0}
             names = [column.name for column in self.columns]
             rows = [{name: row[name] for name in names} for row in rows if row["_is_match"]]
@@ -317,8 +311,11 @@ class Resource:
     ) -> int:
         """Count the rows that match, up to `MAX_COUNTED`; `when` is that of `page`. Read-only."""
         if not isinstance(self.source, str):
-            found = await self.page(connection, filters, limit=MAX_COUNTED, when=when)
-            return len(found.rows)
+            count = 0
+            async for rows in self.matching(connection, filters, when):
+                if (count := count + len(rows)) >= MAX_COUNTED:
+                    break
+            return count
         conditions, values = self._conditions(filters, when)
         text = sql.SQL(
             "select count(*) as count from (select from {source} r{where} limit %s) c"

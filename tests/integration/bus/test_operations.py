@@ -10,8 +10,19 @@ import pytest
 
 from postroad.bus import AsyncBus, InvalidArgument, Message, WrongPayload, operations
 from postroad.bus import browse as looking
-from postroad.bus.resources import DEAD_GROUPS, FIGURES, WAITS
+from postroad.bus.resources import (
+    DEAD_GROUPS,
+    FIGURES,
+    MESSAGES,
+    MOVE_MESSAGES,
+    PURGE_MESSAGES,
+    REDRIVE_MESSAGES,
+    WAITS,
+)
+from postroad.operate import Action, resource
+from postroad.postgres import connect_async
 
+READY = {"queue": "orders", "consumer": "default", "state": "ready"}
 BUS_STATES = ("ready", "delayed", "waiting", "leased", "dead")
 
 
@@ -20,6 +31,19 @@ async def bus(database: str) -> AsyncIterator[AsyncBus]:
     async with AsyncBus(database, listen=False) as bus:
         await bus.create_queue("orders", payload="jsonb")
         yield bus
+
+
+async def move(database: str, iids: list[str], state: looking.State, destination: str) -> int:
+    async with await connect_async(database) as connection:
+        names = ("orders", "default", state, destination)
+        return await operations.move_messages(connection, iids, *names)
+
+
+async def change(database: str, action: Action, filters: dict[str, str], **given: str) -> list[int]:
+    """Run an action on all messages that match; return the counts after each batch."""
+    async with await connect_async(database, autocommit=True) as connection:
+        changed = action.run_on_matching(connection, {}, filters, **given)
+        return [so_far["count"] async for so_far in changed]
 
 
 async def numbers(bus: AsyncBus, **options: object) -> list[int]:
@@ -97,14 +121,16 @@ async def test_a_message_that_was_put_back_is_found_by_its_iid(bus: AsyncBus) ->
 
 
 @pytest.mark.parametrize("state", ["ready", "dead"])
-async def test_moved_messages_keep_what_they_carry(bus: AsyncBus, state: looking.State) -> None:
+async def test_moved_messages_keep_what_they_carry(
+    bus: AsyncBus, database: str, state: looking.State
+) -> None:
     await bus.create_queue("archive", payload="jsonb")
     iid = await bus.post("orders", {"n": 1}, properties={"CITY": "Tver"})
     if state == "dead":
         (held,) = await bus.lease("orders")
         await bus.nack(held, error="broken", park=True)
-    assert await operations.move(bus, "orders", "archive", state=state) == 1
-    assert await operations.move(bus, "orders", "archive", state=state) == 0
+    assert await move(database, [iid], state, "archive") == 1
+    assert await move(database, [iid], state, "archive") == 0
     (message,) = await bus.consume("archive")
     assert isinstance(message, Message)
     assert message.data == {"n": 1}
@@ -113,19 +139,20 @@ async def test_moved_messages_keep_what_they_carry(bus: AsyncBus, state: looking
 
 
 @pytest.mark.both_versions
-async def test_moving_to_another_payload_is_refused(bus: AsyncBus) -> None:
+async def test_moving_to_another_payload_is_refused(bus: AsyncBus, database: str) -> None:
     await bus.create_queue("texts", payload="text")
-    await bus.post("orders", {"n": 1})
+    iid = await bus.post("orders", {"n": 1})
     with pytest.raises(WrongPayload):
-        await operations.move(bus, "orders", "texts")
-    with pytest.raises(InvalidArgument):
-        await operations.move(bus, "orders", "orders")
+        await move(database, [iid], "ready", "texts")
+    for unknown in ("orders", "nowhere"):
+        with pytest.raises(InvalidArgument):
+            await move(database, [iid], "ready", unknown)
     assert await numbers(bus) == [1]
 
 
 @pytest.mark.parametrize("has_waiters", [False, True])
 async def test_purging_leaves_the_other_consumer_and_the_other_states_alone(
-    bus: AsyncBus, has_waiters: bool
+    bus: AsyncBus, database: str, has_waiters: bool
 ) -> None:
     await bus.create_consumer("orders", "second")
     if has_waiters:
@@ -133,8 +160,7 @@ async def test_purging_leaves_the_other_consumer_and_the_other_states_alone(
         await bus.post("orders", {"n": 1}, headers={"consume_after": f"{{{first}}}"})
     await bus.post_many("orders", [{"n": n} for n in range(1_200)])
     await bus.post("orders", {"n": 1}, delayed_until=datetime.now(UTC) + timedelta(hours=1))
-    purged = operations.on_matching(bus, "purge", looking.Selection("orders"))
-    totals = [total async for total in purged]
+    totals = await change(database, PURGE_MESSAGES, {**READY, "search": ""})
     assert totals[-1] >= 1_200
     assert await numbers(bus) == []
     assert len(await numbers(bus, state="delayed")) == 1
@@ -142,24 +168,24 @@ async def test_purging_leaves_the_other_consumer_and_the_other_states_alone(
     assert len(second.messages) >= 1_200
 
 
-@pytest.mark.parametrize("verb", ["redrive", "move", "purge"])
+@pytest.mark.parametrize("action", [REDRIVE_MESSAGES, MOVE_MESSAGES, PURGE_MESSAGES])
 async def test_only_the_selected_messages_are_changed_over_many_batches(
-    bus: AsyncBus, verb: operations.Verb, monkeypatch: pytest.MonkeyPatch
+    bus: AsyncBus, database: str, action: Action, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "BATCH_DEFAULT", 50)
+    monkeypatch.setattr(resource, "MAX_KEYS", 50)
     await bus.create_queue("archive", payload="jsonb")
     await bus.post_many("orders", [{"n": n} for n in range(240)])
     held = await bus.lease("orders", amount=240)
     for number, one in enumerate(held):
         await bus.nack(one, error=f"error {'odd' if number % 2 else 'even'}", park=True)
-    selection = looking.Selection("orders", state="dead", search="odd")
-    destination = "archive" if verb == "move" else None
-    totals = [total async for total in operations.on_matching(bus, verb, selection, destination)]
+    odd, even = ({**READY, "state": "dead", "search": word} for word in ("odd", "even"))
+    given = {"destination": "archive"} if action is MOVE_MESSAGES else {}
+    totals = await change(database, action, odd, **given)
     assert totals[-1] == 120
     assert len(totals) > 2
-    assert [iids async for iids in looking.matching(bus, selection) if iids] == []
-    even = looking.Selection("orders", state="dead", search="even")
-    assert sum([len(iids) async for iids in looking.matching(bus, even)]) == 120
+    async with await connect_async(database) as connection:
+        assert await MESSAGES.count(connection, odd) == 0
+        assert await MESSAGES.count(connection, even) == 120
 
 
 async def test_a_search_continues_after_a_match_that_was_the_last_message_read(

@@ -12,7 +12,7 @@ from postroad.console.connections import Place
 from postroad.console.errors import NameTaken
 from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, badge, element, joined
-from postroad.console.parts.dialogs import ask, confirm, field, press_button, row_button
+from postroad.console.parts.dialogs import ask, field, press_button, row_button
 from postroad.console.parts.resources import Cells, show_resource
 from postroad.console.passwords import check_password, new_password
 from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS, SETTINGS
@@ -121,12 +121,12 @@ async def _accounts(view: View) -> None:
         await ask(view, title, t("common.save"), submit, fill=fill, test="account-save")
 
     async def drop(name: str) -> None:
-        await confirm(
-            view,
-            t("account.drop"),
-            t("account.drop_question", name=name),
-            lambda: view.act("account.drop", name, lambda: accounts.drop(name), role="admin"),
-        )
+        async def submit() -> bool:
+            return await view.act("account.drop", name, lambda: accounts.drop(name), role="admin")
+
+        title, question = t("account.drop"), t("account.drop_question", name=name)
+        fill = partial(ui.label, question)
+        await ask(view, title, title, submit, fill=fill, tone="danger", has_fields=False)
 
     view.on_row("change-account", put)
     view.on_row("drop-account", drop)

@@ -9,8 +9,17 @@ from functools import partial
 from nicegui import ui
 
 from postroad.bus import ConsumerStatus
-from postroad.bus.browse import Selection
-from postroad.bus.resources import FIGURES, PAUSE, QUEUES, RESUME, RUNS, SCHEDULE_ACTIONS, SCHEDULES
+from postroad.bus.resources import (
+    FIGURES,
+    PAUSE,
+    PURGE_MESSAGES,
+    QUEUES,
+    REDRIVE_MESSAGES,
+    RESUME,
+    RUNS,
+    SCHEDULE_ACTIONS,
+    SCHEDULES,
+)
 from postroad.console.frame import page
 from postroad.console.history import Point, posted_per_second
 from postroad.console.markup import (
@@ -24,16 +33,19 @@ from postroad.console.markup import (
     number,
     rate,
 )
-from postroad.console.pages.bus_actions import bulk_button, post_button
+from postroad.console.pages.bus_actions import post_button
 from postroad.console.parts.charts import Line, line_chart, spark
+from postroad.console.parts.dialogs import action_button
 from postroad.console.parts.lists import empty, figures, page_tabs
 from postroad.console.parts.resources import (
     action_buttons,
+    ask_all,
     detail_facts,
     open_row,
     part_table,
     resource_table,
     show_resource,
+    title_of,
 )
 from postroad.console.view import View
 from postroad.operate import Row
@@ -188,8 +200,11 @@ async def _queue(view: View) -> None:
     await action_buttons(view, connections, (PAUSE, RESUME), chosen)
     with ui.element("div").classes("row"):
         post_button(view, name)
-        bulk_button(view, "redrive", Selection(name, consumer, "dead"))
-        bulk_button(view, "purge", Selection(name, consumer))
+        for action, state in ((REDRIVE_MESSAGES, "dead"), (PURGE_MESSAGES, "ready")):
+            given = {"queue": name, "consumer": consumer, "state": state, "search": ""}
+            do, danger = partial(ask_all, view, connections, action, given), action.is_danger
+            title, test = title_of(view, action), f"{action.verb}-all"
+            action_button(view, title, do, test=test, is_danger=danger)
         browse = address("bus", "queues", name, "messages", consumer=consumer)
         ui.html(link(t("bus.browse"), browse, class_="button plain"), sanitize=False)
     points = partial(view.context.history.of, name, consumer)

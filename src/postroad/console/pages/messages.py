@@ -9,8 +9,18 @@ from nicegui import app, ui
 from starlette.responses import PlainTextResponse, Response
 
 from postroad.bus import BusError, browse
-from postroad.bus.browse import STATES, Selection, State
-from postroad.bus.resources import DEAD, DEAD_ACTIONS, DEAD_GROUPS, DEAD_ORIGINALS, MESSAGES, TIMES
+from postroad.bus.browse import STATES, State
+from postroad.bus.resources import (
+    DEAD,
+    DEAD_ACTIONS,
+    DEAD_GROUPS,
+    DEAD_ORIGINALS,
+    MESSAGES,
+    MOVE_MESSAGES,
+    PURGE_MESSAGES,
+    REDRIVE_MESSAGES,
+    TIMES,
+)
 from postroad.console.context import Context
 from postroad.console.frame import page
 from postroad.console.markup import (
@@ -29,7 +39,7 @@ from postroad.console.markup import (
     pretty,
 )
 from postroad.console.pages.bus import COUNTED, bus_tabs
-from postroad.console.pages.bus_actions import bulk_button, message_buttons
+from postroad.console.pages.bus_actions import message_buttons
 from postroad.console.parts.charts import spark
 from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import (
@@ -79,7 +89,6 @@ async def _messages(view: View) -> None:
     consumer = view.query("consumer") or "default"
     state: State = next((one for one in STATES if one == view.query("state")), "ready")
     search, order = view.query("search"), view.query("order")
-    selection = Selection(queue, consumer, state, search or None)
 
     async def parts() -> Markup:
         found = [one for one in await view.status() if one.queue == queue]
@@ -110,13 +119,8 @@ async def _messages(view: View) -> None:
     )
     hidden = {"state": state, "sort": "id"}
     form = filter_form(t, view.request.url.path, fields, hidden)
-    with ui.element("div").classes("row"):
-        ui.html(form, sanitize=False)
-        ui.space()
-        if state == "dead":
-            bulk_button(view, "redrive", selection)
-        bulk_button(view, "move", selection)
-        bulk_button(view, "purge", selection)
+    ui.html(form, sanitize=False)
+    actions = (REDRIVE_MESSAGES, MOVE_MESSAGES, PURGE_MESSAGES)
     more = ([TIMES[state]] if state in TIMES else []) + (["error"] if state == "dead" else [])
     await show_resource(
         view,
@@ -126,6 +130,7 @@ async def _messages(view: View) -> None:
         cells={"iid": _iid, "properties": lambda row: _pairs(row["properties"]), "data": _data},
         none="bus.no_message",
         has_form=False,
+        actions=actions if state == "dead" else actions[1:],
     )
 
 

@@ -78,26 +78,6 @@ async def ask(
             dialog.delete()
 
 
-async def confirm(
-    view: View,
-    title: str,
-    text: str,
-    do: Callable[[], Awaitable[bool]],
-    *,
-    is_danger: bool = True,
-    fill_more: Callable[[], object] | None = None,
-) -> None:
-    """Ask for confirmation and run an action; `fill_more` creates fields of the dialog."""
-
-    def fill() -> None:
-        ui.label(text)
-        if fill_more is not None:
-            fill_more()
-
-    tone: Tone = "danger" if is_danger else "main"
-    await ask(view, title, title, do, fill=fill, tone=tone, has_fields=fill_more is not None)
-
-
 def action_button(
     view: View,
     label: str,

@@ -30,7 +30,7 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.markup import Column as Head
-from postroad.console.parts.dialogs import Tone, action_button, ask, confirm, field, row_button
+from postroad.console.parts.dialogs import Tone, action_button, ask, field, row_button
 from postroad.console.parts.lists import (
     choice_field,
     crumbs,
@@ -50,6 +50,7 @@ Cells = Mapping[str, Callable[[Row], object]]
 # The address of a row's page: its parts before the name of the row, or a function.
 Target = Sequence[str] | Callable[[Row], str]
 PAGE_ROWS = 50
+PREVIEW_ROWS = 5
 MAX_CODE_LENGTH = 24
 ALIGNED = {"number": "num", "alarm": "num", "rate": "num", "bytes": "num", "duration": "num",
            "since": "num", "moment": "nowrap", "code": "nowrap", "id": "nowrap"}  # fmt: skip
@@ -363,40 +364,19 @@ async def ask_all(
     """Show how many rows match, ask for the parameters of an action, and run it on all of them."""
     t, resource, title = view.t, action.resource, title_of(view, action)
     found = await connections.run(resource.count, given, action.when)
+    if not found:
+        view.notify(t("common.nothing_found"))
+        return
     count = number(found)
     if found >= MAX_COUNTED:
         count = t("common.more_than", count=count)
-    # A parameter is asked for if it has a title.
-    asked = [
-        one
-        for one in action.parameters[1:]
-        if f"{resource.component}.{one.name}" in t.entries and one.name not in action.columns
-    ]
-    offered = {
-        name: [str(row[of.row_name]) for row in await connections.run(of.all)]
-        for name, of in action.offered.items()
-    }
-    fields: dict[str, Any] = {}
+    first = await connections.run(resource.page, given, limit=PREVIEW_ROWS, when=action.when)
+    # The row of another list that a filter names, such as a queue.
+    named = [given[one.name] for one in resource.filters if one.of and given.get(one.name)]
 
-    def fill() -> None:
-        ui.label(t("common.sure_all", action=title, count=count))
-        for one in asked:
-            label = t(f"{resource.component}.{one.name}")
-            if one.name in offered:
-                listed: dict[str, Any] = {"options": offered[one.name], "with_input": True}
-                fields[one.name] = field(ui.select, label, one.name, **listed)
-            else:
-                kind = ui.number if one.type is timedelta else ui.input
-                fields[one.name] = field(kind, label, one.name)
-
-    def argument(one: Parameter) -> Any:
-        value = fields[one.name].value or None
-        return timedelta(minutes=value) if value and one.type is timedelta else value
-
-    async def do() -> bool:
+    async def do(arguments: Mapping[str, Any]) -> bool:
         total = 0
         shown = ui.notification(t("common.changed", count=0), spinner=True, timeout=None)
-        arguments = {one.name: argument(one) for one in asked}
 
         async def run() -> int:
             nonlocal total
@@ -409,7 +389,7 @@ async def ask_all(
         try:
             return await view.act(
                 f"{resource.component}.{action.verb}",
-                resource.plural,
+                (named or [resource.plural])[0],
                 run,
                 role=action.role,
                 detail={**given, **{name: str(v) for name, v in arguments.items() if v}},
@@ -418,8 +398,71 @@ async def ask_all(
         finally:
             shown.dismiss()
 
+    lines = [
+        element(
+            "li",
+            element("span", row[resource.label_name], class_="mono"),
+            " ",
+            element("span", (row.get("error") or row.get("data") or "")[:100], class_="note"),
+        )
+        for row in first.rows
+    ]
+    question = t("common.sure_all", action=title, count=count)
+    label = f"{title}: {count}"
+    asked = [one for one in action.parameters[1:] if one.name not in given]
+    listed = element("ul", lines)
+    await _ask(view, connections, action, title, question, do, asked, label=label, listed=listed)
+
+
+async def _ask(
+    view: View,
+    connections: Connections,
+    action: Action,
+    title: str,
+    question: str,
+    do: Callable[[Mapping[str, Any]], Awaitable[bool]],
+    parameters: Sequence[Parameter],
+    *,
+    label: str = "",
+    listed: Markup | None = None,
+) -> None:
+    """Ask before an action, and call `do` with the arguments.
+
+    Those of the parameters are asked for that have a title and are not given by the row.
+    """
+    t, component = view.t, action.resource.component
+    titles = {"reason": t("common.reason")}
+    for one in parameters:
+        if one.name not in action.columns and f"{component}.{one.name}" in t.entries:
+            titles[one.name] = t(f"{component}.{one.name}")
+    asked = [one for one in parameters if one.name in titles]
+    offered = {
+        name: [str(row[of.row_name]) for row in await connections.run(of.all)]
+        for name, of in action.offered.items()
+    }
+    fields: dict[str, Any] = {}
+
+    def fill() -> None:
+        ui.label(f"{question} {t.entries.get(f'{component}.{action.verb}_note', '')}".strip())
+        if listed is not None:
+            ui.html(listed, sanitize=False).classes("preview")
+        for one in asked:
+            given: dict[str, Any] = {}
+            kind: Callable[..., Any] = ui.number if one.type is timedelta else ui.input
+            if one.name in offered:
+                kind, given = ui.select, {"options": offered[one.name], "with_input": True}
+            fields[one.name] = field(kind, titles[one.name], one.name, "maxlength=500", **given)
+
+    def argument(one: Parameter) -> Any:
+        value = fields[one.name].value or None
+        return timedelta(minutes=value) if value and one.type is timedelta else value
+
+    async def submit() -> bool:
+        return await do({one.name: argument(one) for one in asked})
+
     tone: Tone = "danger" if action.is_danger else "main"
-    await ask(view, title, f"{title}: {count}", do, fill=fill, tone=tone, has_fields=bool(asked))
+    has_fields = bool(asked)
+    await ask(view, title, label or title, submit, fill=fill, tone=tone, has_fields=has_fields)
 
 
 async def open_row(
@@ -481,27 +524,25 @@ async def ask_action(
 ) -> None:
     """Ask whether to run an action on a row, with `more` arguments, and run it.
 
-    The reason is asked for as well if the action has one.
+    The reason, and required arguments that are not given, are asked for as well.
     """
     title = title or title_of(view, action)
-    more, has_reason = dict(more), any(one.name == "reason" for one in action.parameters)
     target = str(row[action.resource.label_name])
+    needed = [
+        one
+        for one in action.parameters[1:]
+        if one.name == "reason" or (one.is_required and one.name not in more)
+    ]
 
     async def same() -> Row:
         return row
 
-    def fill_reason() -> None:
-        field = ui.input(view.t("common.reason")).props('data-test="reason" maxlength=500')
-        field.on_value_change(lambda event: more.update(reason=event.value))
+    async def do(asked: Mapping[str, Any]) -> bool:
+        given = {**more, **{name: value for name, value in asked.items() if value}}
+        return await _act(view, connections, action, target, same, given, then)
 
-    await confirm(
-        view,
-        title,
-        question or view.t("common.sure", action=title, target=target),
-        lambda: _act(view, connections, action, target, same, more, then),
-        is_danger=action.is_danger,
-        fill_more=fill_reason if has_reason else None,
-    )
+    question = question or view.t("common.sure", action=title, target=target)
+    await _ask(view, connections, action, title, question, do, needed)
 
 
 async def action_buttons(
