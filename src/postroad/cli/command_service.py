@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -30,7 +31,8 @@ run()
 class CommandService(Service):
     """Runs a command of `postroad` until stopped; if it ends earlier, the service has failed.
 
-    The command has its own process group, which is killed as a whole when the command ends.
+    The command has its own process group, which is killed as a whole when the command ends. With a
+    `listener`, which it inherits as `--fd`, it is ready when it has written its first line.
     """
 
     def __init__(
@@ -39,11 +41,14 @@ class CommandService(Service):
         context: PartContext,
         arguments: Sequence[str],
         environment: Mapping[str, str] | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         super().__init__(name)
         self._environment = environment or {}
         self._context = context
-        self._arguments = arguments
+        inherited = [] if listener is None else [listener.fileno()]
+        self._arguments = [*arguments, *(f"--fd={descriptor}" for descriptor in inherited)]
+        self._inherited = inherited
         self.pid: int | None = None
 
     async def run(self) -> None:
@@ -57,15 +62,17 @@ class CommandService(Service):
             *self._arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stderr=None if self._inherited else asyncio.subprocess.STDOUT,
+            pass_fds=self._inherited,
             env={**os.environ, "POSTROAD_DATABASE_URL": self._context.dsn, **self._environment},
             start_new_session=True,
         )
         self.pid = process.pid
-        last = asyncio.create_task(_copy_output(process))
+        last = asyncio.create_task(self._copy_output(process))
         ended = asyncio.create_task(process.wait())
         try:
-            self.announce_ready()
+            if not self._inherited:
+                self.announce_ready()
             await first_of(ended, self.stopping)
             if not ended.done():
                 with contextlib.suppress(ProcessLookupError):
@@ -79,14 +86,14 @@ class CommandService(Service):
         if not self.stopping.is_set():
             raise RuntimeError(f"{self.name} ended with code {code}: {line}".rstrip(": "))
 
-
-async def _copy_output(process: asyncio.subprocess.Process) -> str:
-    """Copy the command's output to the log; return its last line."""
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    log, last = current_log(), ""
-    # Read in pieces: one overlong line must not stop the others.
-    while piece := await process.stdout.read(PIECE_BYTES):
-        log.write(piece)
-        lines = [line for line in piece.decode(errors="replace").splitlines() if line.strip()]
-        last = lines[-1][:300] if lines else last
-    return last
+    async def _copy_output(self, process: asyncio.subprocess.Process) -> str:
+        """Copy the command's output to the log; return its last line."""
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        log, last = current_log(), ""
+        # Read in pieces: one overlong line must not stop the others.
+        while piece := await process.stdout.read(PIECE_BYTES):
+            self.announce_ready()
+            log.write(piece)
+            lines = [line for line in piece.decode(errors="replace").splitlines() if line.strip()]
+            last = lines[-1][:300] if lines else last
+        return last

@@ -13,6 +13,7 @@ from postroad.cli.exchange_context import as_root, exchange_root, installed
 from postroad.cli.exchange_operate import COMMANDS
 from postroad.cli.exchange_workers import Workers
 from postroad.cli.output import json_option, print_json
+from postroad.cli.parts import PartContext
 from postroad.exchange.server import ExchangeServer
 from postroad.web.server import listen_shared
 
@@ -69,9 +70,9 @@ def serve(
             listeners = listen_shared(host, settings.port if port is None else port, workers)
             given = {"--root": root, "--host": host, "--tls-cert": tls_cert, "--tls-key": tls_key}
             options = [str(part) for pair in given.items() if pair[1] for part in pair]
-            command = [*application.child_flags(), "exchange", "serve", *options]
+            command = ["exchange", "serve", *options]
             url = f"{'https' if http.tls_cert else 'http'}://{host}:{listeners[0].getsockname()[1]}"
-            server = Workers(command, listeners, url=url, dsn=dsn)
+            server = Workers(PartContext(application, dsn), command, listeners, url=url)
         else:
             server = ExchangeServer(
                 dsn,

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ import httpx
 import psycopg
 import pytest
 
-from postroad.cli import exchange_workers
+from postroad.cli import command_service
+from postroad.cli.context import Application
+from postroad.cli.parts import PartContext
 from postroad.exchange import operations
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
@@ -93,15 +96,18 @@ async def served(database: str, tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_a_worker_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange_workers, "STOP_SECONDS", 0.05)
     deaf = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
-    worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", deaf, stdout=asyncio.subprocess.PIPE
-    )
-    assert worker.stdout is not None
-    await worker.stdout.readline()
-    await exchange_workers._stop(worker)
-    assert worker.returncode == -signal.SIGKILL
+    monkeypatch.setattr(command_service, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(command_service, "ENTRY", deaf)
+    with socket.socket() as listener:
+        context = PartContext(Application(), "")
+        worker = command_service.CommandService("deaf", context, [], listener=listener)
+        async with worker:
+            assert worker.pid is not None
+            started = worker.pid
+            os.kill(started, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started, 0)
 
 
 @pytest.mark.slow
