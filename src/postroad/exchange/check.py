@@ -157,7 +157,7 @@ def _check_database(
                 if found is not None and not _is_listed_now(connection, database, name):
                     findings.append(_put_aside(storage, found) if is_fixing else found)
     try:
-        for page in storage.pages(database):
+        for page in storage.objects.pages(database) if storage.objects else ():
             # Read after the page: those that running servers are just storing are not among them.
             rows = connection.execute(
                 UNLISTED, ([name for name, _ in page], [at for _, at in page])
@@ -281,8 +281,8 @@ def _unlisted(
 
 def _put_aside(storage: Storage, finding: Finding) -> Finding:
     try:
-        if storage.has_objects:
-            storage.put_aside(finding.database, finding.name)
+        if storage.objects:
+            storage.objects.put_aside(finding.database, finding.name)
             return replace(finding, is_fixed=True)
         if finding.kind == "temporary":
             storage.unlink(finding.database, finding.folder, finding.name)

@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -20,6 +20,9 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.service import Service
 from postroad.settings.exchange import ExchangeSettings
+
+if TYPE_CHECKING:
+    from postroad.exchange.objects import ObjectStorage
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +43,15 @@ FOREIGN_ALERT, RESTORED_ALERT = "exchange/store", "exchange/older"
 class Collector(Service):
     """Marks the store, and collects objects, until it is stopped."""
 
-    def __init__(self, settings: ExchangeSettings, journal: ExchangeJournal, mover: Mover) -> None:
+    def __init__(
+        self,
+        settings: ExchangeSettings,
+        journal: ExchangeJournal,
+        mover: Mover,
+        objects: ObjectStorage,
+    ) -> None:
         super().__init__("exchange object store")
+        self._objects = objects
         self._settings = settings
         self._journal = journal
         self._mover = mover
@@ -71,11 +81,11 @@ class Collector(Service):
         """Write the marker when it is due. Raises TakenOver, if another journal has written it."""
         if self._marked_at is not None and time.monotonic() - self._marked_at < MARK_SECONDS:
             return
-        journal, storage = self._journal, self._mover.storage
+        journal = self._journal
         (shared,) = await journal.rows(RUNNING)
         facts = shared["root_id"], shared["served_seconds"], shared["run"]
         try:
-            self._collect_after = await self._mover.in_thread(storage.mark, *facts)
+            self._collect_after = await self._mover.in_thread(self._objects.mark, *facts)
         except RootForeign as foreign:
             # Raises TakenOver if this server was removed, so that a newer one has a run of its own.
             await journal.call("report_running", journal.epoch)
@@ -91,7 +101,7 @@ class Collector(Service):
         # In this order: a server that is not among those that run adds no row any more.
         (servers,) = await journal.rows(RUNNING)
         for row in await journal.rows(DATABASES):
-            pages = mover.storage.pages(row["id"])
+            pages = self._objects.pages(row["id"])
             while (page := await mover.in_thread(next, pages, None)) is not None:
                 # Nothing is removed unless the root is this journal's.
                 await self._mark()

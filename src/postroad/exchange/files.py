@@ -17,15 +17,16 @@ import itertools
 import os
 import secrets
 import stat
-import uuid
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO, Literal, Self, get_args
+from typing import TYPE_CHECKING, BinaryIO, Literal, Self, get_args
 
 from postroad.exchange.errors import FileUnsafe, StorageFailed, StorageFull
-from postroad.exchange.root import Root, is_root_locked, root_name
+from postroad.exchange.root import Root
 from postroad.settings.exchange import ExchangeSettings
+
+if TYPE_CHECKING:
+    from postroad.exchange.objects import ObjectStorage
 
 Folder = Literal["Messages", "Prepared", "Log", "Unknown", "Error"]
 FOLDERS: tuple[Folder, ...] = get_args(Folder)
@@ -44,21 +45,21 @@ _numbers = itertools.count(1)
 _TOKEN = secrets.token_hex(4)
 
 
-class Storage:
+class Storage(Root):
     """The folders under one root. All methods block; they are called from threads.
 
     `owner` is a part of temporary names; for a server, its generation.
     """
 
-    # Whether content keeps the name under which it was written, and only its row names its folder.
-    has_objects = False
+    # Itself, if content keeps the name under which it was written and only its row has a folder.
+    objects: ObjectStorage | None = None
     # How many files one thread reads while others could read, too; and the most that read then.
     read_share, readers = 1 << 20, 1
     # The most files that one thread writes.
     max_write_share = 1 << 20
 
     def __init__(self, root: Path, owner: str | None = None) -> None:
-        self.root = root
+        super().__init__(root)
         self.address = str(root)
         self.owner = owner or secrets.token_hex(8)
         self.is_full = False
@@ -78,35 +79,6 @@ class Storage:
     def session(self) -> contextlib.AbstractContextManager[Storage]:
         """Return the same folders, each opened once for all operations in the block."""
         return Session(self)
-
-    def shared_root(self, allows_network: bool) -> Root:
-        """Return the root that the servers of a journal share."""
-        return Root(self.root, allows_network=allows_network)
-
-    def root_name(self) -> uuid.UUID | None:
-        """Return the name of the root, which is in the journal, too; None if it has none."""
-        return root_name(self.root)
-
-    def is_in_use(self) -> bool:
-        """Return whether a server uses the root."""
-        return is_root_locked(self.root)
-
-    def claim(
-        self, root_id: uuid.UUID, served_seconds: float, runs: Sequence[str], age: timedelta
-    ) -> bool:
-        """Show other journals that the root is in use; return whether the journal was restored.
-
-        A folder has a lock instead.
-        """
-        return False
-
-    def is_marked_by(self, run: str | None) -> bool:
-        """Return whether a run of the journal has claimed the root."""
-        return True
-
-    def mark(self, root_id: uuid.UUID, served_seconds: float, run: str | None) -> float:
-        """Show that the root is still in use; return from when on objects may be collected."""
-        return 0.0
 
     def free_space(self) -> tuple[int, int]:
         """Return the free and all bytes of the disk."""
@@ -156,7 +128,7 @@ class Storage:
                     failures.append(None)
                 except OSError as failure:
                     failures.append(failure)
-                    if self.has_objects and failure.errno == errno.EIO:
+                    if self.objects and failure.errno == errno.EIO:
                         # The others would wait for the same store, one after the other.
                         break
         return failures + failures[-1:] * (len(files) - len(failures))
@@ -246,13 +218,6 @@ class Storage:
                     yield entry.name
         except FileNotFoundError:
             return
-
-    def pages(self, database: str) -> Iterator[list[tuple[str, datetime]]]:
-        """Yield the names of objects and when they were written; a folder has none."""
-        return iter(())
-
-    def put_aside(self, database: str, name: str) -> None:
-        """Move an object that no row names to where nothing removes it; a folder has none."""
 
     def databases(self) -> list[str]:
         """Return the folders in the root."""

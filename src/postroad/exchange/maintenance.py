@@ -111,7 +111,7 @@ class Maintenance(Service):
     async def beat(self) -> None:
         """Report, and end what is timed out, also while the files cannot be used."""
         await self._try("tick_failed", logging.INFO, self.tick)
-        if self._journal.is_sweeper and self._mover.storage.has_objects:
+        if self._journal.is_sweeper and self._mover.storage.objects:
             await self._try("sweep_failed", logging.INFO, self._end_timed_out)
 
     async def tick(self) -> None:
@@ -167,7 +167,7 @@ class Maintenance(Service):
         journal = self._journal
         while process := await journal.call("sweep", journal.epoch, NOW, is_restart):
             logger.warning("process_timed_out", extra={"process_id": process})
-            if self._mover.storage.has_objects and not is_restart:
+            if self._mover.storage.objects and not is_restart:
                 # Its objects are removed as an old plan: a store may not answer for long.
                 continue
             with contextlib.suppress(ExchangeError):
@@ -211,7 +211,7 @@ class Maintenance(Service):
 
     async def _watch_disk(self) -> None:
         storage = self._mover.storage
-        if storage.has_objects:
+        if storage.objects:
             return
         free, total = await self._mover.in_thread(storage.free_space)
         storage.is_full = free < min(FULL_BYTES, total * FULL_PART)

@@ -70,7 +70,7 @@ class Mover:
 
     async def drop(self, database: str, folder: str, names: Sequence[str]) -> None:
         """Remove temporary files that no plan names; the next start removes what is left."""
-        if names and self.storage.has_objects:
+        if names and self.storage.objects:
             # The answer to a repeated call does not show that its first COMMIT, which was in doubt,
             # has named them.
             try:

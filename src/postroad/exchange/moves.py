@@ -85,7 +85,7 @@ def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[Exchang
 
 def _redo_one(storage: Storage, move: Move) -> set[str]:
     """Do one move and return the folders whose names changed."""
-    if storage.has_objects:
+    if storage.objects:
         return _redo_object(storage, move)
     if move.folder is None:
         return _remove(storage, move)

@@ -36,7 +36,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from postroad.errors import first_line
 from postroad.exchange.errors import RootForeign, StorageFailed, storage_failure
 from postroad.exchange.files import Storage, next_name
-from postroad.exchange.root import Root
 from postroad.s3 import is_full, new_client, new_signed_put, reason_of, split_address
 from postroad.settings.exchange import ExchangeSettings
 
@@ -71,11 +70,11 @@ class Marker:
 class ObjectStorage(Storage):
     """The objects below one prefix of a bucket."""
 
-    has_objects = True
     read_share, readers = 2, 16
     max_write_share = 4
 
     def __init__(self, address: str, settings: ExchangeSettings, owner: str | None = None) -> None:
+        self.objects = self
         self.address = address.rstrip("/")
         self.owner = owner or uuid.uuid4().hex
         self.is_full = False
@@ -181,9 +180,17 @@ class ObjectStorage(Storage):
             for one in page.get("CommonPrefixes", ())
         )
 
-    def shared_root(self, allows_network: bool) -> Root:
-        """Return the root that the servers of a journal share."""
-        return ObjectRoot(self)
+    def open_root(self, allows_network: bool = False) -> uuid.UUID:
+        """Return the name of the root, or a new one. Raises StorageFailed."""
+        try:
+            found = self.root_name()
+        except OSError as failure:
+            raise StorageFailed(
+                f"the store {self.address} cannot be used: {failure.strerror}",
+                hint="create the bucket, or correct exchange.root and the settings exchange.s3_…",
+            ) from failure
+        self.is_new = found is None
+        return found or uuid.uuid4()
 
     def root_name(self) -> uuid.UUID | None:
         """Return the name in the marker, None if there is no marker."""
@@ -195,14 +202,15 @@ class ObjectStorage(Storage):
         found = self._marker()
         return found is not None and found.age_seconds < IN_USE_SECONDS
 
-    def is_used_by_other(self, served_seconds: float, runs: Sequence[str]) -> bool:
-        """Return whether servers of another journal, such as a copy of this one, use the root."""
-        found = self._marker()
-        return (
-            found is not None
-            and found.age_seconds < IN_USE_SECONDS
-            and found.is_ahead(served_seconds, runs)
-        )
+    def is_alone(self, served_seconds: float, runs: Sequence[str]) -> bool:
+        """Return whether no other journal, such as a copy of this one, uses the store."""
+        try:
+            found = self._marker()
+        except OSError as failure:
+            raise storage_failure(failure, "the marker cannot be read") from failure
+        if found is None or found.age_seconds >= IN_USE_SECONDS:
+            return True
+        return not found.is_ahead(served_seconds, runs)
 
     def claim(
         self, root_id: uuid.UUID, served_seconds: float, runs: Sequence[str], age: timedelta
@@ -213,11 +221,8 @@ class ObjectStorage(Storage):
         """
         found = self._marker()
         is_restored = found is not None and found.is_ahead(served_seconds, runs)
-        collect_after = found.collect_after if found else 0.0
-        if is_restored:
-            collect_after = time.time() + age.total_seconds()
-        marker = Marker(root_id, served_seconds, runs[0], collect_after)
-        self._put_marker(marker, is_first=found is None)
+        collect_after = time.time() + age.total_seconds() if is_restored else None
+        self._put_marker(found, root_id, served_seconds, runs[0], collect_after)
         return is_restored
 
     def mark(self, root_id: uuid.UUID, served_seconds: float, run: str | None) -> float:
@@ -228,29 +233,32 @@ class ObjectStorage(Storage):
         found = self._marker()
         if found is not None and (found.root != root_id or found.run not in (None, run)):
             raise self._is_foreign()
-        collect_after = found.collect_after if found else 0.0
-        marker = Marker(root_id, served_seconds, run, collect_after)
-        self._put_marker(marker, is_first=found is None)
-        return collect_after
+        return self._put_marker(found, root_id, served_seconds, run)
 
     def is_marked_by(self, run: str | None) -> bool:
         """Return whether the marker is that of a run."""
         found = self._marker()
         return found is not None and found.run == run
 
-    def _put_marker(self, marker: Marker, *, is_first: bool) -> None:
-        fields = {
-            "root": str(marker.root),
-            "served_seconds": marker.served_seconds,
-            "run": marker.run,
-            "collect_after": marker.collect_after,
-        }
-        condition = {"IfNoneMatch": "*"} if is_first else {}
-        text = json.dumps(fields).encode()
+    def _put_marker(
+        self,
+        found: Marker | None,
+        root_id: uuid.UUID,
+        served_seconds: float,
+        run: str | None,
+        collect_after: float | None = None,
+    ) -> float:
+        """Write the marker that follows the one that was found; return its `collect_after`."""
+        if collect_after is None:
+            collect_after = found.collect_after if found else 0.0
+        fields = {"root": str(root_id), "served_seconds": served_seconds, "run": run}
+        text = json.dumps({**fields, "collect_after": collect_after}).encode()
+        condition = {} if found else {"IfNoneMatch": "*"}
         self._request("put_object", Key=self._prefix + MARKER, Body=text, **condition)
         # A store that ignores the condition may have stored that of another journal, too.
-        if is_first and not self.is_marked_by(marker.run):
+        if not found and not self.is_marked_by(run):
             raise self._is_foreign()
+        return collect_after
 
     def _is_foreign(self) -> RootForeign:
         return RootForeign(
@@ -337,33 +345,3 @@ class _Body(io.RawIOBase):
         """Close the connection, unless all was read."""
         self._body.close()
         super().close()
-
-
-class ObjectRoot(Root):
-    """The root in an object store: always the same journal, whose servers share it."""
-
-    def __init__(self, storage: ObjectStorage) -> None:
-        self.storage = storage
-
-    def open(self) -> uuid.UUID:
-        """Return the name of the root, or a new one. Raises StorageFailed."""
-        try:
-            found = self.storage.root_name()
-        except OSError as failure:
-            raise StorageFailed(
-                f"the store {self.storage.address} cannot be used: {failure.strerror}",
-                hint="create the bucket, or correct exchange.root and the settings exchange.s3_…",
-            ) from failure
-        self.is_new = found is None
-        return found or uuid.uuid4()
-
-    def is_alone(self, served_seconds: float, runs: list[str]) -> bool:
-        """Return whether no other journal uses the store. Raises StorageFailed."""
-        try:
-            return not self.storage.is_used_by_other(served_seconds, runs)
-        except OSError as failure:
-            raise storage_failure(failure, "the marker cannot be read") from failure
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.storage.close()

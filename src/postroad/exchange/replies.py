@@ -49,7 +49,7 @@ class Replies:
         ]
         # They come from several databases; an unreadable folder hides only its own files. A store
         # has all of them: without it there is no answer.
-        skips = not self.mover.storage.has_objects
+        skips = self.mover.storage.objects is None
         contents = await read_inline_many(self.mover, wanted, skips_unreadable=skips)
         found = [
             {key: row[key] for key in SHOWN} | content

@@ -45,6 +45,8 @@ from postroad.web.server import WebServer
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from postroad.exchange.objects import ObjectStorage
+
 logger = logging.getLogger(__name__)
 
 # A server of an older version takes it exclusively.
@@ -102,7 +104,6 @@ class ExchangeServer(Service):
         self.journal: ExchangeJournal | None = None
         self._dsn = dsn
         self._storage = open_storage(root, self.settings)
-        self._root = self._storage.shared_root(self.settings.allows_network_root)
         self._served_seconds = 0.0
         self._runs: list[str] = []
         self._host = self.settings.host if host is None else host
@@ -122,7 +123,7 @@ class ExchangeServer(Service):
         try:
             await self._run(root_id)
         finally:
-            self._root.close()
+            self._storage.close()
 
     async def _open_root(self) -> uuid.UUID:
         """Lock the root. Raises RootLocked.
@@ -132,7 +133,8 @@ class ExchangeServer(Service):
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
         while True:
             try:
-                return await asyncio.to_thread(self._root.open)
+                allows_network = self.settings.allows_network_root
+                return await asyncio.to_thread(self._storage.open_root, allows_network)
             except RootLocked:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
@@ -142,7 +144,8 @@ class ExchangeServer(Service):
         from postroad.exchange.web import create_app
 
         settings = self.settings
-        patience = STOP_SECONDS if self._storage.has_objects else None
+        objects = self._storage.objects
+        patience = STOP_SECONDS if objects else None
         threads = ThreadPoolExecutor(settings.file_threads, thread_name_prefix="exchange-file")
         self.journal = journal = ExchangeJournal(self._dsn, is_pooled=self._is_pooled)
         lock = await self._lock()
@@ -152,9 +155,10 @@ class ExchangeServer(Service):
             mover = Mover(journal, self._storage, threads)
             if is_first:
                 await self._refuse_copy(lock, journal.epoch)
-                await self._claim(journal, mover, root_id)
-            elif self._storage.has_objects and self._runs:
-                await self._wait_for_claim(mover)
+            if objects and is_first:
+                await self._claim(journal, mover, objects, root_id)
+            elif objects and self._runs:
+                await self._wait_for_claim(mover, objects)
             databases = Databases(journal, mover, creates=settings.creates_databases)
             intake = Intake(journal, mover, databases)
             self.mover, self.intake = mover, intake
@@ -166,8 +170,8 @@ class ExchangeServer(Service):
                 Heartbeat(maintenance, settings.sweep_interval),
                 Routes(journal, mover, databases),
             )
-            if self._storage.has_objects:
-                await self.supervise(Collector(settings, journal, mover))
+            if objects:
+                await self.supervise(Collector(settings, journal, mover, objects))
             app = create_app(settings, journal, mover, databases, intake)
             async with self._serving(app):
                 self.announce_ready()
@@ -247,7 +251,7 @@ class ExchangeServer(Service):
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
         while True:
             ((known,),) = await (await lock.execute(ROOT)).fetchall()
-            if self._storage.has_objects and known != root_id and not self._root.is_new:
+            if self._storage.objects and known != root_id and not self._storage.is_new:
                 raise RootForeign(
                     f"{self._storage.address} is the root of another journal",
                     hint="give each journal a bucket or a prefix of its own",
@@ -260,7 +264,7 @@ class ExchangeServer(Service):
             except psycopg.Error as failure:
                 raised = raised_by(ExchangeError, failure) or failure
                 is_late = asyncio.get_running_loop().time() > deadline
-                if not (isinstance(raised, RootForeign) and self._root.is_new):
+                if not (isinstance(raised, RootForeign) and self._storage.is_new):
                     raise raised from failure
                 if is_late:
                     marker = f'{{"root": "{known}"}}'
@@ -280,7 +284,8 @@ class ExchangeServer(Service):
         They are not among the servers of this journal. Those that start now are in a moment.
         """
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
-        while not await asyncio.to_thread(self._root.is_alone, self._served_seconds, self._runs):
+        facts = self._served_seconds, self._runs
+        while not await asyncio.to_thread(self._storage.is_alone, *facts):
             if await (await lock.execute(OTHERS, (epoch,))).fetchone():
                 return
             if asyncio.get_running_loop().time() > deadline:
@@ -290,12 +295,12 @@ class ExchangeServer(Service):
                 )
             await asyncio.sleep(0.1)
 
-    async def _claim(self, journal: ExchangeJournal, mover: Mover, root_id: uuid.UUID) -> None:
+    async def _claim(
+        self, journal: ExchangeJournal, mover: Mover, objects: ObjectStorage, root_id: uuid.UUID
+    ) -> None:
         """Mark the root as used by this journal, and report if the journal was restored."""
         facts = root_id, self._served_seconds, self._runs, self.settings.orphan_age
-        is_restored = await mover.in_thread(self._storage.claim, *facts)
-        if not self._storage.has_objects:
-            return
+        is_restored = await mover.in_thread(objects.claim, *facts)
         await journal.call("alerts.clear", FOREIGN_ALERT)
         if is_restored:
             title = "the journal of the exchange is older than its object store"
@@ -307,10 +312,10 @@ class ExchangeServer(Service):
             fields = RESTORED_ALERT, "exchange", "warning", title, text
             await journal.call("alerts.raise", *fields)
 
-    async def _wait_for_claim(self, mover: Mover) -> None:
+    async def _wait_for_claim(self, mover: Mover, objects: ObjectStorage) -> None:
         """Wait until the first server, which may just start, has marked the root."""
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
-        while not await mover.in_thread(self._storage.is_marked_by, self._runs[0]):
+        while not await mover.in_thread(objects.is_marked_by, self._runs[0]):
             if asyncio.get_running_loop().time() > deadline:
                 raise RootLocked(f"no server of this journal has marked {self._storage.address}")
             await asyncio.sleep(0.1)
