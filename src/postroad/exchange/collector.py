@@ -6,32 +6,19 @@ that sweeps.
 
 from __future__ import annotations
 
-import logging
-import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
-
-from postroad.errors import PostroadError
 from postroad.exchange.errors import RootForeign, TakenOver
-from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.files import OBJECT_PREFIX
+from postroad.exchange.maintenance import DATABASES, RUNNING, Upkeep, is_left
 from postroad.exchange.mover import Mover
-from postroad.service import Service
 from postroad.settings.exchange import ExchangeSettings
 
 if TYPE_CHECKING:
     from postroad.exchange.objects import ObjectStorage
 
-logger = logging.getLogger(__name__)
-
-DATABASES = "select d.id from exchange.database d order by d.id"
-RUNNING = (
-    "select s.root_id, s.served_seconds, s.runs[1] as run, s.epoch as last,"
-    " array(select m.epoch from exchange.member m order by 1) as running"
-    " from exchange.server s"
-)
 MARK_SECONDS = 20.0
 # A listing of a large bucket is slow and costs requests: once in so many retention intervals.
 INTERVALS = 24
@@ -40,42 +27,31 @@ RUNNING_AGE = timedelta(days=1)
 FOREIGN_ALERT, RESTORED_ALERT = "exchange/store", "exchange/older"
 
 
-class Collector(Service):
+class Collector(Upkeep):
     """Marks the store, and collects objects, until it is stopped."""
 
-    def __init__(
-        self,
-        settings: ExchangeSettings,
-        journal: ExchangeJournal,
-        mover: Mover,
-        objects: ObjectStorage,
-    ) -> None:
-        super().__init__("exchange object store")
+    def __init__(self, settings: ExchangeSettings, mover: Mover, objects: ObjectStorage) -> None:
+        super().__init__("exchange object store", mover)
         self._objects = objects
         self._settings = settings
-        self._journal = journal
-        self._mover = mover
+        self._interval = settings.retention_interval.total_seconds()
+        self._due = time.monotonic() + self._interval
         self._marked_at: float | None = None
         self._collect_after = 0.0
 
     async def run(self) -> None:
         """Mark the store and collect objects when they are due, on the server that sweeps."""
         self.announce_ready()
-        interval = self._settings.retention_interval.total_seconds()
-        due = time.monotonic() + interval
-        while not await self.pause(min(interval, 1.0)):
-            if not self._journal.is_sweeper:
-                continue
-            try:
-                await self._mark()
-                if time.monotonic() >= due:
-                    due = time.monotonic() + interval
-                    await self._collect()
-                    due = time.monotonic() + INTERVALS * interval
-            except TakenOver:
-                raise
-            except (psycopg.Error, PostroadError, OSError) as failure:
-                logger.warning("store_not_marked", extra={"reason": str(failure).strip()})
+        while not await self.pause(min(self._interval, 1.0)):
+            if self._journal.is_sweeper:
+                await self.attempt("store_not_marked", self._work)
+
+    async def _work(self) -> None:
+        await self._mark()
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._interval
+            await self._collect()
+            self._due = time.monotonic() + INTERVALS * self._interval
 
     async def _mark(self) -> None:
         """Write the marker when it is due. Raises TakenOver, if another journal has written it."""
@@ -112,14 +88,7 @@ class Collector(Service):
                 names = [
                     name
                     for name, at in page
-                    if at < now - (age if _is_left(name, servers) else running_age)
+                    if at < now - (age if is_left(name, OBJECT_PREFIX, servers) else running_age)
                 ]
                 await mover.drop(row["id"], "", names)
         await journal.call("alerts.clear", RESTORED_ALERT)
-
-
-def _is_left(name: str, servers: dict[str, Any]) -> bool:
-    """Return whether a server that has ended stored an object, which its generation shows."""
-    owner = re.match(r"object-(\d+)\.", name)
-    epoch = int(owner[1]) if owner else 0
-    return epoch <= servers["last"] and epoch not in servers["running"]

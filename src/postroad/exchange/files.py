@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Folder = Literal["Messages", "Prepared", "Log", "Unknown", "Error"]
 FOLDERS: tuple[Folder, ...] = get_args(Folder)
-TEMPORARY_PREFIX = ".new-"
+TEMPORARY_PREFIX, OBJECT_PREFIX = ".new-", "object-"
 CHUNK_BYTES = 1 << 20
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

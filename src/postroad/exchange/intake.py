@@ -22,7 +22,6 @@ import orjson
 
 from postroad import trace
 from postroad.exchange.content import Content
-from postroad.exchange.databases import Databases
 from postroad.exchange.errors import (
     ExchangeError,
     FileMissing,
@@ -32,7 +31,6 @@ from postroad.exchange.errors import (
     storage_failure,
     was_refused,
 )
-from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 
@@ -84,10 +82,9 @@ class Intake:
     of the journal records them, one pass renames them.
     """
 
-    def __init__(self, journal: ExchangeJournal, mover: Mover, databases: Databases) -> None:
-        self._journal = journal
+    def __init__(self, mover: Mover) -> None:
+        self._journal = mover.journal
         self._mover = mover
-        self._databases = databases
         self._waiting: list[tuple[Arrival, asyncio.Future[Taken]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._batches = 0
@@ -96,14 +93,14 @@ class Intake:
     async def take(self, arrival: Arrival) -> Taken:
         """Store a message durably. Raises MessageConflict, IdByCase, StorageFull, StorageFailed."""
         self._mover.storage.refuse_when_full()
-        if arrival.database not in self._databases.opened:
+        if arrival.database not in self._mover.opened:
             # A refused message must not create a database that a typing error named.
             known = await self._journal.call(
                 "known_id", arrival.database, arrival.sender, arrival.id
             )
             if refusal := _refusal(known, arrival):
                 raise refusal
-            await self._databases.open(arrival.database)
+            await self._mover.open(arrival.database)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Taken] = loop.create_future()
         self._waiting.append((arrival, future))

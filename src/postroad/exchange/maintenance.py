@@ -18,10 +18,9 @@ from typing import Any
 import psycopg
 
 from postroad.errors import PostroadError
-from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ExchangeError, TakenOver
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX
-from postroad.exchange.journal import NOW, ExchangeJournal
+from postroad.exchange.journal import NOW
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.service import Service
@@ -32,7 +31,8 @@ logger = logging.getLogger(__name__)
 DATABASES = "select d.id from exchange.database d order by d.id"
 TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
 RUNNING = (
-    "select s.epoch as last, array(select m.epoch from exchange.member m order by 1) as running"
+    "select s.root_id, s.served_seconds, s.runs[1] as run, s.epoch as last,"
+    " array(select m.epoch from exchange.member m order by 1) as running"
     " from exchange.server s"
 )
 
@@ -56,24 +56,34 @@ MAX_UNSERVED_NAMED = 10
 JUMP_SECONDS = 60.0
 NEARLY_FULL_BYTES, NEARLY_FULL_PART = 1 << 30, 0.05
 FULL_BYTES, FULL_PART = 16 << 20, 0.01
-TRANSIENT = (psycopg.Error, PostroadError, OSError)
 
 
-class Maintenance(Service):
+class Upkeep(Service):
+    """A part of a server that works beside its calls; its next round repeats what failed."""
+
+    def __init__(self, name: str, mover: Mover) -> None:
+        super().__init__(name)
+        self._mover = mover
+        self._journal = mover.journal
+
+    async def attempt(
+        self, event: str, work: Callable[[], Awaitable[object]], level: int = logging.WARNING
+    ) -> None:
+        """Do work; log a failure, unless this server was removed. Raises TakenOver."""
+        try:
+            await work()
+        except TakenOver:
+            raise
+        except (psycopg.Error, PostroadError, OSError) as failure:
+            logger.log(level, event, extra={"reason": str(failure).strip()})
+
+
+class Maintenance(Upkeep):
     """Recovers at the start, then sweeps until it is stopped."""
 
-    def __init__(
-        self,
-        settings: ExchangeSettings,
-        journal: ExchangeJournal,
-        mover: Mover,
-        databases: Databases,
-    ) -> None:
-        super().__init__("exchange upkeep")
+    def __init__(self, settings: ExchangeSettings, mover: Mover) -> None:
+        super().__init__("exchange upkeep", mover)
         self._settings = settings
-        self._journal = journal
-        self._mover = mover
-        self._databases = databases
         self._swept_at: float | None = None
         self._cleaned_at = time.monotonic()
         self._wall_ahead = time.time() - time.monotonic()
@@ -88,7 +98,7 @@ class Maintenance(Service):
         `is_first`: no other server runs; what was ready to commit is in doubt.
         """
         for row in await self._journal.rows(DATABASES):
-            await self._use_folders(row["id"], self._databases.open(row["id"], may_create=False))
+            await self._use_folders(row["id"], self._mover.open(row["id"], may_create=False))
         await self.tick()
         if is_first:
             await self._drop_temporaries()
@@ -103,16 +113,16 @@ class Maintenance(Service):
         interval = self._settings.sweep_interval.total_seconds()
         while not await self.pause(min(interval, 1.0)):
             if self._journal.is_sweeper:
-                await self._try("moves_wait", logging.INFO, self._follow_old_plans)
+                await self.attempt("moves_wait", self._follow_old_plans, logging.INFO)
             if self._swept_at is None or time.monotonic() - self._swept_at >= interval:
                 self._swept_at = time.monotonic()
-                await self._try("sweep_failed", logging.WARNING, self._sweep)
+                await self.attempt("sweep_failed", self._sweep)
 
     async def beat(self) -> None:
         """Report, and end what is timed out, also while the files cannot be used."""
-        await self._try("tick_failed", logging.INFO, self.tick)
+        await self.attempt("tick_failed", self.tick, logging.INFO)
         if self._journal.is_sweeper and self._mover.storage.objects:
-            await self._try("sweep_failed", logging.INFO, self._end_timed_out)
+            await self.attempt("sweep_failed", self._end_timed_out, logging.INFO)
 
     async def tick(self) -> None:
         """Report that this server runs, and take over the sweeping if no other server does it."""
@@ -128,14 +138,6 @@ class Maintenance(Service):
             # Another server has watched meanwhile.
             self._alerts.clear()
             self._wall_ahead = time.time() - time.monotonic()
-
-    async def _try(self, event: str, level: int, work: Callable[[], Awaitable[object]]) -> None:
-        try:
-            await work()
-        except TakenOver:
-            raise
-        except TRANSIENT as failure:
-            logger.log(level, event, extra={"reason": str(failure).strip()})
 
     async def _follow_old_plans(self, after: int = 0) -> int:
         """Do moves, such as those of an administrator's command; return the last one's number."""
@@ -193,7 +195,7 @@ class Maintenance(Service):
             storage = self._mover.storage
             for folder in FOLDERS:
                 for name in list(storage.names(database, folder)):
-                    if name not in pending and _is_left(name, servers):
+                    if name not in pending and is_left(name, TEMPORARY_PREFIX, servers):
                         storage.unlink(database, folder, name)
 
         for row in await self._journal.rows(DATABASES):
@@ -205,7 +207,7 @@ class Maintenance(Service):
             await work
         except (ExchangeError, OSError) as failure:
             # The folders of one database are broken; the others are served.
-            self._databases.opened.discard(database)
+            self._mover.opened.discard(database)
             facts = {"database": database, "reason": str(failure)}
             logger.warning("folders_not_usable", extra=facts)
 
@@ -280,9 +282,9 @@ class Heartbeat(Service):
             await self._maintenance.beat()
 
 
-def _is_left(name: str, servers: dict[str, Any]) -> bool:
+def is_left(name: str, prefix: str, servers: dict[str, Any]) -> bool:
     """Return whether a name was given by a server that has ended, which its generation shows."""
-    owner = re.match(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)\.", name)
+    owner = re.match(rf"{re.escape(prefix)}(\d+)\.", name)
     epoch = int(owner[1]) if owner else 0
     is_running = epoch > servers["last"] or epoch in servers["running"]
-    return name.startswith(TEMPORARY_PREFIX) and not is_running
+    return name.startswith(prefix) and not is_running

@@ -42,9 +42,19 @@ _Outcomes = list[ExchangeError | None]
 class Mover:
     """Follows the plan of the journal, as one generation of the server."""
 
-    def __init__(self, journal: ExchangeJournal, storage: Storage, threads: Executor) -> None:
+    def __init__(
+        self,
+        journal: ExchangeJournal,
+        storage: Storage,
+        threads: Executor,
+        *,
+        creates_databases: bool = True,
+    ) -> None:
+        self.journal = journal
         self.storage = storage
-        self._journal = journal
+        # The databases that are known to the journal and have their folders.
+        self.opened: set[str] = set()
+        self._creates_databases = creates_databases
         self._threads = threads
         # Moves that wait for the running batch of their database.
         self._waiting: dict[str, list[tuple[list[Move], asyncio.Future[_Outcomes]]]]
@@ -68,13 +78,24 @@ class Mover:
         except OSError as failure:
             raise storage_failure(failure, "the folders cannot be used") from failure
 
+    async def open(self, database: str, *, may_create: bool = True) -> None:
+        """Ensure that a database is known and has its folders. Raises DatabaseNotFound.
+
+        A new one is created if the settings allow it.
+        """
+        if database not in self.opened:
+            may_create = may_create and self._creates_databases
+            await self.journal.select("find_database", database, may_create)
+            await self.in_thread(self.storage.make_database, database)
+            self.opened.add(database)
+
     async def drop(self, database: str, folder: str, names: Sequence[str]) -> None:
         """Remove temporary files that no plan names; the next start removes what is left."""
         if names and self.storage.objects:
             # The answer to a repeated call does not show that its first COMMIT, which was in doubt,
             # has named them.
             try:
-                names = [row["name"] for row in await self._journal.rows(UNNAMED, list(names))]
+                names = [row["name"] for row in await self.journal.rows(UNNAMED, list(names))]
             except (ExchangeError, psycopg.Error):
                 return
         for name in names:
@@ -99,7 +120,7 @@ class Mover:
             await self.place(moves, is_new=is_new)
         except ExchangeError as failure:
             for process in processes:
-                await self._journal.decide("not_placed", process, str(failure))
+                await self.journal.decide("not_placed", process, str(failure))
             raise
         if is_awaited:
             await self.record(moves, processes)
@@ -116,7 +137,7 @@ class Mover:
         """Do every pending move of the journal: the redo. Returns how many moves it did."""
         done = after = 0
         while True:
-            rows = await self._journal.select("pending", processes, numbers, after, PENDING_PAGE)
+            rows = await self.journal.select("pending", processes, numbers, after, PENDING_PAGE)
             moves = [Move.of(row["pending"]) for row in rows]
             done += await self.follow_each(moves, is_new=is_new)
             if len(rows) < PENDING_PAGE:
@@ -128,7 +149,7 @@ class Mover:
 
     async def follow_again(self, move: Move, *, is_new: bool = False) -> None:
         """Plan the move of a file that is not in its folder again, and follow the plan."""
-        await self._journal.call("plan_again", self._journal.epoch, move.number, move.folder)
+        await self.journal.call("plan_again", self.journal.epoch, move.number, move.folder)
         await self.follow_pending(numbers=[move.number], is_new=is_new)
 
     async def follow_each(self, moves: Sequence[Move], *, is_new: bool = False) -> int:
@@ -176,7 +197,7 @@ class Mover:
         whether it was: not if a newer plan was decided, which another server may have followed.
         """
         where = move.number, move.version or None
-        verdict = await self._journal.decide(
+        verdict = await self.journal.decide(
             "quarantine", *where, reason, is_there, move.folder, is_new
         )
         if verdict == "stale":
@@ -279,7 +300,7 @@ class Mover:
             versions = [version for version, _ in placed.values()]
             folders = [folder for _, folder in placed.values()]
             parameters = list(placed), versions, processes, folders
-            await self._journal.call("placed", self._journal.epoch, *parameters)
+            await self.journal.call("placed", self.journal.epoch, *parameters)
         except Exception as raised:  # noqa: BLE001 - raised in the waiting calls; the sweep retries
             failure = raised
             logger.warning("moves_not_recorded", extra={"reason": str(failure).strip()})

@@ -35,11 +35,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from postroad.errors import first_line
 from postroad.exchange.errors import RootForeign, StorageFailed, storage_failure
-from postroad.exchange.files import Storage, next_name
+from postroad.exchange.files import OBJECT_PREFIX, Storage, next_name
 from postroad.s3 import is_full, new_client, new_signed_put, reason_of, split_address
 from postroad.settings.exchange import ExchangeSettings
 
-OBJECT_PREFIX = "object-"
 MARKER = ".root.json"
 READ_TIMEOUT_SECONDS = 20.0
 # For so long a marker shows that servers run.

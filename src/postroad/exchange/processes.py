@@ -11,14 +11,13 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 from psycopg.types.json import Jsonb
 
 from postroad.errors import PostroadError
 from postroad.exchange.content import digest_of
-from postroad.exchange.databases import Databases
 from postroad.exchange.errors import (
     DatabaseNotFound,
     ProcessNotFound,
@@ -28,9 +27,12 @@ from postroad.exchange.errors import (
 from postroad.exchange.journal import NOW, ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
-from postroad.exchange.protocol import CANCELLED, Reply, StartRequest, Uploaded, judge
+from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, judge
 from postroad.exchange.reader import Wanted, read_inline_many
 from postroad.settings.exchange import ExchangeSettings
+
+if TYPE_CHECKING:
+    from postroad.exchange.web.models import Start
 
 FIND = "select p.database_id, p.client_id from exchange.process p where p.id = %s"
 
@@ -55,22 +57,25 @@ class Processes:
     """The calls of a process, from its start to its end."""
 
     settings: ExchangeSettings
-    journal: ExchangeJournal
     mover: Mover
-    databases: Databases
     base_path: str
     # The database and the owner of recent processes.
     _owners: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    async def start(self, request: StartRequest) -> dict[str, Any]:
+    @property
+    def journal(self) -> ExchangeJournal:
+        """The journal of the server."""
+        return self.mover.journal
+
+    async def start(self, client: str, recipient: str, given: Start) -> dict[str, Any]:
         """API_1. Returns the protocol's answer."""
         try:
-            await self.databases.open(request.database, may_create=False)
+            await self.mover.open(given.database, may_create=False)
         except DatabaseNotFound:
             if not self.settings.creates_databases:
                 raise
         for _ in range(MAX_PICKS):
-            answer = await self._start_once(request)
+            answer = await self._start_once(client, recipient, given)
             is_new, is_torn = answer.pop("is_new", False), answer.pop("is_torn", False)
             if is_torn and not is_new:
                 # A file that was handed out before is bad now: the process was cancelled.
@@ -81,17 +86,19 @@ class Processes:
             await self.journal.decide("end_empty", NOW, answer["process"]["id"])
         return self._idle(None)
 
-    async def _start_once(self, request: StartRequest) -> dict[str, Any]:
-        if not request.resolved:
+    async def _start_once(self, client: str, recipient: str, given: Start) -> dict[str, Any]:
+        if not given.resolved:
             self.mover.storage.refuse_when_full()
+        max_files, max_bytes = self.settings.max_files, self.settings.max_bytes
         answer = await self.journal.decide(
             "start_process",
             NOW,
-            *(request.client, request.database, request.recipient, request.attempt),
-            *(request.max_files, request.max_bytes),
-            list(request.senders) if request.senders else None,
-            Jsonb(request.resolved or {}),
-            request.marker_seq,
+            *(client, given.database, recipient, given.attempt),
+            min(given.max_files or max_files, max_files),
+            min(given.max_bytes or max_bytes, max_bytes),
+            given.senders or None,
+            Jsonb(given.resolved or {}),
+            given.marker_seq,
         )
         if settled := answer.pop("settled", None):
             await self.mover.follow_pending(settled)

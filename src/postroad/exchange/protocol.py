@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +15,6 @@ from postroad.exchange.errors import (
 )
 
 CANCELLED = {"status": "CANCELLED"}
-
-
-@dataclass(frozen=True, slots=True)
-class StartRequest:
-    """What an instance asks for in API_1."""
-
-    client: str
-    database: str
-    recipient: str
-    attempt: str
-    max_files: int
-    max_bytes: int
-    senders: Sequence[str] | None = None
-    resolved: dict[str, str] | None = None
-    marker_seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

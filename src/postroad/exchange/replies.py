@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroad.exchange.errors import MessageNotFound
-from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.reader import Wanted, read_inline_many
@@ -29,7 +28,6 @@ SHOWN = (
 class Replies:
     """The mailbox of a client."""
 
-    journal: ExchangeJournal
     mover: Mover
     base_path: str
     inline_bytes: int
@@ -38,7 +36,7 @@ class Replies:
         self, recipient: str, limit: int, max_bytes: int, after: int | None
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return replies, oldest first, and the number after which the next page begins."""
-        rows = await self.journal.rows(REPLIES, recipient, limit, max_bytes, after)
+        rows = await self.mover.journal.rows(REPLIES, recipient, limit, max_bytes, after)
         wanted = [
             Wanted(
                 Move.of({**row, "name": row["file_name"]}),
@@ -60,23 +58,22 @@ class Replies:
 
     async def status(self, sender: str, id_: str) -> dict[str, Any]:
         """Return the status of a message, for its sender. Raises MessageNotFound."""
-        found: dict[str, Any] | None = await self.journal.call("message_status", sender, id_)
+        found: dict[str, Any] | None = await self.mover.journal.call("message_status", sender, id_)
         if found is None:
             raise MessageNotFound(f"{sender} has sent no message {id_}")
         return found
 
     async def find(self, recipient: str, id_: str) -> Move:
         """Return the file of a reply. Raises MessageNotFound."""
-        rows = await self.journal.rows(REPLY, recipient, id_)
+        rows = await self.mover.journal.rows(REPLY, recipient, id_)
         if not rows:
             raise MessageNotFound(f"there is no message {id_} for {recipient}")
         return Move.of(rows[0]["move"])
 
     async def ack(self, recipient: str, id_: str) -> None:
         """Acknowledge a reply; repeatable. Raises MessageNotFound."""
-        answer = await self.journal.call("ack", self.journal.epoch, recipient, id_)
+        answer = await self.mover.journal.call("ack", self.mover.journal.epoch, recipient, id_)
         if answer["status"] == "MISSING":
             raise MessageNotFound(f"there is no message {id_} for {recipient}")
         if moves := [Move.of(fact) for fact in answer["moves"]]:
-            await self.mover.place(moves)
-            self.mover.record_later(moves)
+            await self.mover.follow(moves, is_awaited=False)

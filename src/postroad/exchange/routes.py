@@ -24,15 +24,13 @@ from psycopg.types.json import Jsonb
 
 from postroad.errors import PostroadError
 from postroad.exchange.content import inline, parse, stored_json
-from postroad.exchange.databases import Databases
-from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt, TakenOver
+from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt
 from postroad.exchange.intake import Arrival, item_of
-from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.maintenance import Upkeep
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.reader import verified
 from postroad.exchange.replies import REPLIES
-from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -49,30 +47,24 @@ PAGE_BYTES = 8 * 1024 * 1024
 SENDER = "bus"
 
 
-class Routes(Service):
+class Routes(Upkeep):
     """Carries along every route until it is stopped."""
 
-    def __init__(self, journal: ExchangeJournal, mover: Mover, databases: Databases) -> None:
-        super().__init__("exchange routes")
-        self._journal = journal
-        self._mover = mover
-        self._databases = databases
+    def __init__(self, mover: Mover) -> None:
+        super().__init__("exchange routes", mover)
+        self._has_moved = False
 
     async def run(self) -> None:
         """Serve each route in a loop, on the server that sweeps; pause while nothing is due."""
         self.announce_ready()
-        has_moved = False
-        while not await self.pause(0 if has_moved else POLL_SECONDS):
-            has_moved = False
-            if not self._journal.is_sweeper:
-                continue
-            try:
-                for route in await self._journal.rows(ROUTES):
-                    has_moved |= await self._carry(route)
-            except TakenOver:
-                raise
-            except (psycopg.Error, PostroadError, OSError) as failure:
-                logger.warning("routes_wait", extra={"reason": str(failure).strip()})
+        while not await self.pause(0 if self._has_moved else POLL_SECONDS):
+            self._has_moved = False
+            if self._journal.is_sweeper:
+                await self.attempt("routes_wait", self._carry_all)
+
+    async def _carry_all(self) -> None:
+        for route in await self._journal.rows(ROUTES):
+            self._has_moved |= await self._carry(route)
 
     async def _carry(self, route: dict[str, Any]) -> bool:
         try:
@@ -89,7 +81,7 @@ class Routes(Service):
     async def _carry_in(self, route: dict[str, Any]) -> bool:
         mover, storage = self._mover, self._mover.storage
         database = route["database_id"]
-        await self._databases.open(database)
+        await mover.open(database)
         storage.refuse_when_full()
         temporary: str | None = None
         is_named = False

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from postroad.exchange.collector import FOREIGN_ALERT, RESTORED_ALERT, Collector
-from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ExchangeError, RootForeign, RootLocked, TakenOver
 from postroad.exchange.files import open_storage
 from postroad.exchange.intake import Intake
@@ -152,27 +151,26 @@ class ExchangeServer(Service):
         try:
             root_id, is_first = await self._join(lock, journal, root_id)
             self._storage.owner = str(journal.epoch)
-            mover = Mover(journal, self._storage, threads)
+            creates = settings.creates_databases
+            mover = Mover(journal, self._storage, threads, creates_databases=creates)
             if is_first:
                 await self._refuse_copy(lock, journal.epoch)
             if objects and is_first:
                 await self._claim(journal, mover, objects, root_id)
             elif objects and self._runs:
                 await self._wait_for_claim(mover, objects)
-            databases = Databases(journal, mover, creates=settings.creates_databases)
-            intake = Intake(journal, mover, databases)
-            self.mover, self.intake = mover, intake
-            maintenance = Maintenance(settings, journal, mover, databases)
+            self.mover, self.intake = mover, Intake(mover)
+            maintenance = Maintenance(settings, mover)
             maintenance.signals = self.signals
             await maintenance.recover(is_first=is_first)
             await self.supervise(
                 maintenance,
                 Heartbeat(maintenance, settings.sweep_interval),
-                Routes(journal, mover, databases),
+                Routes(mover),
             )
             if objects:
-                await self.supervise(Collector(settings, journal, mover, objects))
-            app = create_app(settings, journal, mover, databases, intake)
+                await self.supervise(Collector(settings, mover, objects))
+            app = create_app(settings, mover, self.intake)
             async with self._serving(app):
                 self.announce_ready()
                 logger.info("exchange_serves", extra={"epoch": journal.epoch})

@@ -6,9 +6,7 @@ from fastapi import FastAPI, Security
 from starlette.responses import Response
 
 from postroad import __version__
-from postroad.exchange.databases import Databases
 from postroad.exchange.intake import Intake
-from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.processes import Processes
 from postroad.exchange.replies import Replies
@@ -26,14 +24,9 @@ from postroad.web.problems import problem_responses
 BASE_PATH = "/exchange/v1"
 
 
-def create_app(
-    settings: ExchangeSettings,
-    journal: ExchangeJournal,
-    mover: Mover,
-    databases: Databases,
-    intake: Intake,
-) -> FastAPI:
+def create_app(settings: ExchangeSettings, mover: Mover, intake: Intake) -> FastAPI:
     """Return the application of one server."""
+    journal = mover.journal
     app = FastAPI(
         title="Postroad exchange",
         version=__version__,
@@ -44,14 +37,12 @@ def create_app(
     )
     app.state.identity = Identity(journal)
     app.router.route_class = DirectRoute
-    processes = Processes(settings, journal, mover, databases, BASE_PATH)
-    replies = Replies(journal, mover, BASE_PATH, settings.inline_bytes)
+    processes = Processes(settings, mover, BASE_PATH)
+    replies = Replies(mover, BASE_PATH, settings.inline_bytes)
     # The calls of every process first: routes are searched in this order.
-    add_messages(Endpoints(app, BASE_PATH, "messages"), intake, replies, mover)
-    processes_path = f"{BASE_PATH}/processes"
-    add_processes(Endpoints(app, processes_path, "processes"), settings, processes, mover)
-    administration = Endpoints(app, BASE_PATH, "administration")
-    add_administration(administration, processes, journal, mover)
+    add_messages(Endpoints(app, BASE_PATH, "messages"), intake, replies)
+    add_processes(Endpoints(app, f"{BASE_PATH}/processes", "processes"), processes)
+    add_administration(Endpoints(app, BASE_PATH, "administration"), processes)
     lists = list_routes(journal)
     app.include_router(lists, prefix=BASE_PATH, dependencies=[Security(BEARER)])
 

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from postroad.exchange.errors import MessageConflict, MessageNotFound
 from postroad.exchange.journal import ExchangeJournal
-from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.names import is_id
 from postroad.exchange.operations import refuse_requeue
@@ -43,10 +42,9 @@ def list_routes(journal: ExchangeJournal) -> APIRouter:
     return routes
 
 
-def add_administration(
-    call: Endpoints, processes: Processes, journal: ExchangeJournal, mover: Mover
-) -> None:
+def add_administration(call: Endpoints, processes: Processes) -> None:
     """Add the calls that are not lists."""
+    journal, mover = processes.journal, processes.mover
 
     @call("GET", "/processes/{id}", ProcessShown, 403, 404)
     async def show_process(caller: Client, id: str) -> Response:

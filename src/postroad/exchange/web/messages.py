@@ -10,7 +10,6 @@ from starlette.responses import Response
 from postroad.exchange.content import content_of
 from postroad.exchange.errors import MessageNotFound
 from postroad.exchange.intake import Arrival, Intake
-from postroad.exchange.mover import Mover
 from postroad.exchange.names import is_id
 from postroad.exchange.replies import Replies
 from postroad.exchange.web.answers import Accepted, Acknowledged, MessageStatus, ReplyWaiting
@@ -23,7 +22,7 @@ from postroad.web.pages import Page
 MAX_INTEGER = 2**63 - 1
 
 
-def add_messages(call: Endpoints, intake: Intake, replies: Replies, mover: Mover) -> None:
+def add_messages(call: Endpoints, intake: Intake, replies: Replies) -> None:
     """Add the calls of messages."""
     accepted = {
         201: {"model": Accepted},
@@ -74,7 +73,7 @@ def add_messages(call: Endpoints, intake: Intake, replies: Replies, mover: Mover
     @call("GET", "/messages/{id}/content", FILE_CONTENT, 404)
     async def get_content(caller: Client, id: str) -> Response:
         """Return the bytes of a large reply."""
-        return file_answer(mover, await replies.find(caller.id, _known(id)))
+        return file_answer(replies.mover, await replies.find(caller.id, _known(id)))
 
     @call("DELETE", "/messages/{id}", Acknowledged, 404)
     async def delete_message(caller: Client, id: str) -> Response:

@@ -17,13 +17,12 @@ from postroad.exchange.files import write_all
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.names import Id
-from postroad.exchange.processes import Processes
-from postroad.exchange.protocol import CANCELLED, Reply, StartRequest, Uploaded
+from postroad.exchange.processes import Call, Processes
+from postroad.exchange.protocol import CANCELLED, Reply, Uploaded
 from postroad.exchange.web.answers import Prepared, Renewed, Started, Stored
-from postroad.exchange.web.identity import Client
+from postroad.exchange.web.identity import Caller, Client
 from postroad.exchange.web.models import Choose, Ended, Prepare, Resolve, Start
 from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
-from postroad.settings.exchange import ExchangeSettings
 from postroad.web.errors import BodyTooLarge
 
 _PROCESS_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -42,27 +41,20 @@ def is_process_id(text: str) -> bool:
     return _PROCESS_ID.fullmatch(text) is not None
 
 
-def add_processes(
-    call: Endpoints, settings: ExchangeSettings, processes: Processes, mover: Mover
-) -> None:
+def add_processes(call: Endpoints, processes: Processes) -> None:
     """Add the calls of processes."""
+    mover = processes.mover
+
+    async def end(how: Call, caller: Caller, id: str, given: Ended | None = None) -> Response:
+        error = given.error if given else None
+        return answer(await processes.end(how, caller.id, known(id), error=error))
 
     @call("POST", "", Started, 403, 404, 409, *BODY, 507)
     async def start(caller: Client, given: Start) -> Response:
         """API_1: start a process, or return why not."""
         caller.require("take", given.database)
-        wanted = StartRequest(
-            client=caller.id,
-            database=given.database,
-            recipient=caller.recipient(given.recipient),
-            attempt=given.attempt,
-            max_files=min(given.max_files or settings.max_files, settings.max_files),
-            max_bytes=min(given.max_bytes or settings.max_bytes, settings.max_bytes),
-            senders=given.senders,
-            resolved=dict(given.resolved or {}),
-            marker_seq=given.marker_seq,
-        )
-        return answer(await processes.start(wanted))
+        recipient = caller.recipient(given.recipient)
+        return answer(await processes.start(caller.id, recipient, given))
 
     @call("POST", "/{id}/prepare", Prepared, 403, 409, *BODY, 507)
     async def prepare(caller: Client, id: str, given: Prepare) -> Response:
@@ -78,7 +70,7 @@ def add_processes(
     @call("POST", "/{id}/commit", Prepared, 403, 404, 409)
     async def commit(caller: Client, id: str) -> Response:
         """API_4: the ERP has committed."""
-        return answer(await processes.end("commit", caller.id, known(id)))
+        return await end("commit", caller, id)
 
     @call("GET", "/{id}/files/{name}", FILE_CONTENT, 403, 404)
     async def get_file(caller: Client, id: str, name: str) -> Response:
@@ -116,7 +108,7 @@ def add_processes(
         if owner != caller.id:
             # Before the body is received, and again in the journal.
             raise NotAllowed("the process is another client's")
-        uploaded = await _receive(request, mover, database, settings.upload_limit)
+        uploaded = await _receive(request, mover, database, processes.settings.upload_limit)
         verdict = await processes.upload(caller.id, id, name, recipient, uploaded)
         if verdict["status"] == "OK":
             verdict |= {"name": name, "size": uploaded.size, "sha256": uploaded.sha256}
@@ -125,14 +117,12 @@ def add_processes(
     @call("POST", "/{id}/abort", Prepared, 403, 404, 409, *BODY)
     async def abort(caller: Client, id: str, given: Ended | None = None) -> Response:
         """API_5: the ERP could not commit."""
-        error = given.error if given else None
-        return answer(await processes.end("abort", caller.id, known(id), error=error))
+        return await end("abort", caller, id, given)
 
     @call("POST", "/{id}/fail", Prepared, 403, 404, 409, *BODY)
     async def fail(caller: Client, id: str, given: Ended | None = None) -> Response:
         """API_6: processing failed."""
-        error = given.error if given else None
-        return answer(await processes.end("fail", caller.id, known(id), error=error))
+        return await end("fail", caller, id, given)
 
     @call("POST", "/{id}/renew", Renewed, 403, 404)
     async def renew(caller: Client, id: str) -> Response:
