@@ -22,7 +22,7 @@ def exchange_root(application: Application) -> Path | str:
     configured = application.settings.exchange.root
     if configured is not None:
         return configured
-    return application.embedded_server().cluster.home.parent / "exchange"
+    return application.embedded_server().home.parent / "exchange"
 
 
 def as_root(value: str) -> Path | str:

