@@ -13,7 +13,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress celery-suite crash-table test-fast coverage images first-run check generate format bench cluster proof docs verify release constraints servers clean
+.PHONY: help up test stress celery-suite crash-table container test-fast coverage images first-run check generate format bench cluster proof docs verify release constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ celery-suite: .venv/.installed-dev servers ## run Celery's own integration suite
 
 crash-table: .venv/.installed-dev ## kill the exchange at every persistence call and write the table of it
 	@$(BIN)/python -m tools.crash_table $(ARGS)
+
+container: .venv/.installed-dev servers ## build the container image with Buildah and run it
+	@POSTROAD_CONTAINER=1 $(BIN)/python -m pytest tests/packaging/test_container.py $(ARGS)
 
 test-fast: .venv/.installed-dev servers ## run the quick tests only
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)

@@ -1,8 +1,7 @@
-"""The systemd units of the documentation are valid and hardened."""
+"""The systemd units are valid and hardened, and so are the files beside them."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import DOCS
+from tests.docs.snippets import ROOT
 
 # On systemd's own scale from 0 (closed) to 10 (open); a unit without any restriction has 9.6.
 MAX_EXPOSURE = 2.5
+SYSTEMD = ROOT / "packaging" / "systemd"
 
 pytestmark = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd")
 
@@ -29,12 +29,10 @@ def run(*command: object) -> str:
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     """The units as files, with the program of this installation, for one service."""
-    page = (DOCS / "operate" / "processes.md").read_text(encoding="utf-8")
-    blocks = re.findall(r'^```ini title="([^"]+)"\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
     program = str(Path(sys.executable).parent / "postroad")
-    for name, text in blocks:
-        text = text.replace("/opt/postroad/bin/postroad", program)
-        (tmp_path / name.replace("@.", "@web.")).write_text(text, encoding="utf-8")
+    for file in SYSTEMD.iterdir():
+        text = file.read_text(encoding="utf-8").replace("/opt/postroad/bin/postroad", program)
+        (tmp_path / file.name.replace("@.", "@web.")).write_text(text, encoding="utf-8")
     return tmp_path
 
 
@@ -55,5 +53,30 @@ def test_the_service_is_hardened(units: Path) -> None:
 
 
 def test_the_user_can_be_created(units: Path) -> None:
-    command = ("systemd-sysusers", "--dry-run", f"--root={units}", units / "postroad.conf")
+    command = ("systemd-sysusers", "--dry-run", f"--root={units}", units / "sysusers.conf")
     assert "Creating user 'postroad'" in run(*command)
+
+
+def test_the_folders_can_be_created(units: Path) -> None:
+    accounts = units / "etc"
+    accounts.mkdir()
+    (accounts / "passwd").write_text("root:x:0:0::/:\npostroad:x:990:990::/:\n", encoding="utf-8")
+    (accounts / "group").write_text("root:x:0:\npostroad:x:990:\nadm:x:4:\n", encoding="utf-8")
+    run("systemd-tmpfiles", "--create", f"--root={units}", units / "tmpfiles.conf")
+    assert (units / "etc" / "postroad").stat().st_mode & 0o777 == 0o750
+    assert (units / "var" / "log" / "postroad").stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.skipif(not shutil.which("logrotate"), reason="needs logrotate")
+def test_logrotate_accepts_its_configuration(tmp_path: Path) -> None:
+    # Here the user postroad need not exist.
+    text = (ROOT / "packaging" / "logrotate" / "postroad").read_text(encoding="utf-8")
+    file = tmp_path / "postroad"
+    file.write_text(text.replace("su postroad adm", "su root adm"), encoding="utf-8")
+    file.chmod(0o644)
+    program = shutil.which("logrotate")
+    done = subprocess.run(
+        [str(program), "-d", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "error" not in done.stderr

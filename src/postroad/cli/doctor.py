@@ -36,6 +36,8 @@ MAX_CLOCK_DIFFERENCE = timedelta(seconds=2)
 MAX_MAINTENANCE_AGE = timedelta(seconds=15)
 NEVER_SECONDS = 1e9
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
+ENVIRONMENT_FILE = Path("/etc/postroad/environment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def doctor(ctx: click.Context, application: Application, as_json: bool) -> None:
         *_keys(application),
         *_brokers(application),
         *_address(application),
+        *_supervisor(application),
         *_channels(application),
     ]
     if as_json:
@@ -257,6 +260,19 @@ def _address(application: Application) -> Iterator[Finding]:
             "all logins seem to come from the proxy's address",
             "add it to http.trusted_proxies, so that failed logins are counted by client address",
         )
+
+
+def _supervisor(application: Application) -> Iterator[Finding]:
+    """Check what the recipes for containers and the units of systemd rely on."""
+    if "KUBERNETES_SERVICE_HOST" in os.environ or any(file.exists() for file in CONTAINER_FILES):
+        folder = application.data_folder
+        advice = "mount a volume there: keys and files are lost with the container"
+        yield _finding("container", folder.is_mount(), f"data folder {folder}", advice, "note")
+    # The folder may be closed to this user, as it should be.
+    with suppress(OSError):
+        is_private = not ENVIRONMENT_FILE.stat().st_mode & 0o007
+        advice = f"chmod o= {ENVIRONMENT_FILE}: it may hold the database's password"
+        yield _finding("systemd", is_private, str(ENVIRONMENT_FILE), advice)
 
 
 def _schemas(dsn: str) -> Iterator[Finding]:

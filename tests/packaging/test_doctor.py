@@ -1,0 +1,41 @@
+"""`postroad doctor` checks what the recipes rely on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from postroad.cli import doctor
+from postroad.cli.main import cli
+
+
+def states(folder: Path) -> dict[str, str]:
+    arguments = ["--data-folder", str(folder), "doctor", "--json"]
+    output = CliRunner().invoke(cli, arguments).stdout
+    return {finding["what"]: finding["state"] for finding in json.loads(output)}
+
+
+def test_a_container_without_a_volume_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "CONTAINER_FILES", ())
+    assert "container" not in states(tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert states(tmp_path)["container"] == "note"
+    monkeypatch.setattr(Path, "is_mount", lambda _path: True)
+    assert states(tmp_path)["container"] == "good"
+
+
+def test_an_environment_file_that_others_can_read_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "environment"
+    monkeypatch.setattr(doctor, "ENVIRONMENT_FILE", file)
+    assert "systemd" not in states(tmp_path)
+    file.touch()
+    for mode, state in ((0o644, "bad"), (0o640, "good")):
+        file.chmod(mode)
+        assert states(tmp_path)["systemd"] == state
