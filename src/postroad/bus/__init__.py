@@ -97,7 +97,14 @@ from postroad.bus.outcome import Park, Retry
 from postroad.bus.request import Reply
 from postroad.bus.saga import AsyncSagas, Saga, Sagas
 from postroad.bus.saga_calls import SagaStep
-from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
+from postroad.bus.status import (
+    Consumer,
+    ConsumerStatus,
+    DeadMessage,
+    Maintained,
+    Queue,
+    StoredMessage,
+)
 from postroad.bus.subscription import Subscription
 from postroad.bus.sync_worker import Worker
 from postroad.bus.worker import HeldMessage, MessageBatch, WorkerSettings
@@ -150,6 +157,7 @@ __all__ = [
     "SagaStep",
     "Sagas",
     "ScheduleNotFound",
+    "StoredMessage",
     "Subscription",
     "TakenInTransaction",
     "TransactionFailed",

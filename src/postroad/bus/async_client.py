@@ -107,6 +107,7 @@ class AsyncBus:
     consumers = awaiting(view_calls.consumers)
     status = awaiting(view_calls.status)
     dead = awaiting(view_calls.dead)
+    history = awaiting(view_calls.history)
 
     async def request(
         self,

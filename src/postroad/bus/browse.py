@@ -15,7 +15,7 @@ from postroad.bus.async_client import AsyncBus
 from postroad.bus.call import Call
 from postroad.bus.hstore import Hstore
 
-State: TypeAlias = Literal["ready", "delayed", "waiting", "leased", "dead"]
+State: TypeAlias = Literal["ready", "delayed", "waiting", "leased", "dead", "retained"]
 STATES: tuple[State, ...] = get_args(State)
 MAX_CHARACTERS_DEFAULT = 100_000
 
@@ -89,7 +89,10 @@ async def browse(
 async def find(
     bus: AsyncBus, iid: str, max_characters: int = MAX_CHARACTERS_DEFAULT
 ) -> list[tuple[str, State, BrowsedMessage]]:
-    """Find every copy of a message: consumer, state and the copy. Read-only."""
+    """Find every copy of a message: consumer, state and the copy. Read-only.
+
+    If all consumers have consumed it, the retained message is returned for the first of them.
+    """
     queue, _, rest = iid.partition(".")
     number = rest.partition("@")[0]
     if not number.isdigit():
@@ -97,6 +100,8 @@ async def find(
     found: list[tuple[str, State, BrowsedMessage]] = []
     for consumer in await bus.consumers(queue):
         for state in STATES:
+            if state == "retained" and found:
+                continue
             # The position of a ready message that was put back differs from its number.
             is_ready = state == "ready"
             page = await browse(

@@ -35,6 +35,8 @@ _CASTS = {
     "payload": "regtype",
     "steps": "jsonb",
     "data": "jsonb",
+    "since": "timestamptz",
+    "until": "timestamptz",
 }
 
 

@@ -58,13 +58,26 @@ def _named_payload(payload: Payload) -> dict[str, Payload]:
     return {} if payload == "hstore" else {"payload": payload}
 
 
-def alter_queue(queue: str, is_roles_security_model: bool) -> Call[None]:
-    """Restrict a plain queue to its own roles, or make a restricted queue plain.
+def alter_queue(
+    queue: str,
+    is_roles_security_model: bool | None = None,
+    retain: Duration | None = None,
+    retain_size: int | None = None,
+) -> Call[None]:
+    """Change a queue; None keeps a setting unchanged.
 
-    Raises QueueNotFound, RoleMissing.
+    `is_roles_security_model` restricts a plain queue to its own roles, or makes a restricted queue
+    plain. `retain` keeps messages readable for this time after they were consumed, `retain_size`
+    at most so many bytes of them; 0 turns either off. Raises QueueNotFound, RoleMissing,
+    InvalidArgument, QueueBusy.
     """
     return sql(
-        NoneType, "alter_queue", qname=queue, is_roles_security_model=is_roles_security_model
+        NoneType,
+        "alter_queue",
+        qname=queue,
+        is_roles_security_model=is_roles_security_model,
+        retain=length_or_none("retain", retain),
+        retain_size=retain_size,
     )
 
 

@@ -108,6 +108,7 @@ class Bus:
     consumers = blocking(view_calls.consumers)
     status = blocking(view_calls.status)
     dead = blocking(view_calls.dead)
+    history = blocking(view_calls.history)
 
     def request(
         self,

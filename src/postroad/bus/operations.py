@@ -137,6 +137,22 @@ async def resume(
     return await AsyncBus(connection).resume(queue, consumer)
 
 
+async def retain(
+    connection: AsyncConnection[Any],
+    queue: str,
+    *,
+    period: Annotated[timedelta | None, "For how long; 0 ends it."] = None,
+    size: Annotated[int | None, "At most so many bytes; 0 removes this limit."] = None,
+) -> None:
+    """Keep consumed messages readable for a time, or up to a size.
+
+    Raises QueueNotFound, InvalidArgument, QueueBusy.
+
+    Example: postroad bus retain orders --period 7d
+    """
+    await AsyncBus(connection).alter_queue(queue, retain=period, retain_size=size)
+
+
 async def schedule(
     connection: AsyncConnection[Any],
     name: str,

@@ -29,6 +29,11 @@ QUEUES = Resource(
         Column("mode", "Mode", "Режим", "state"),
         Column("segments", "Segments in use", "Занято сегментов", "number"),
         Column("is_roles_security_model", "Roles per queue", "Роли на очередь", "boolean"),
+        Column("retain", "Retention", "Хранение", "duration", is_listed=False),
+        Column("retain_size", "Retained at most", "Хранить не более", "bytes", is_listed=False),
+        Column("retained", "Retained messages", "Хранится сообщений", "number", is_listed=False),
+        Column("retained_bytes", "Retained size", "Занято", "bytes", is_listed=False),
+        Column("retained_since", "Retained since", "Хранится с", "moment", is_listed=False),
         Column("created_at", "Created", "Создана", "moment", is_sortable=True, is_nullable=False),
     ),
     (
@@ -391,6 +396,8 @@ SCHEDULE_ACTIONS = (
            result="is_changed", unchanged="there was no schedule {name}"),
 )  # fmt: skip
 
+RETAIN = Action(operations.retain, "the retention of queue {queue} {be} changed", QUEUES,
+                "Change retention", "Изменить хранение")  # fmt: skip
 PAUSE = Action(
     operations.pause,
     "queue {queue} {be} paused",
@@ -430,14 +437,14 @@ REDRIVE_MESSAGES = Action(operations.redrive_messages, "{count} {be} redriven", 
                           "Redrive", "Вернуть в очередь", name="redrive", columns=_OF_MESSAGE,
                           when={"state": ("dead",)})  # fmt: skip
 MOVE_MESSAGES = Action(operations.move_messages, "{count} {be} moved to {destination}", MESSAGES,
-                       "Move", "Переместить", name="move", when={"state": STATES}, is_danger=True,
-                       columns={**_OF_MESSAGE, "state": "state"},
+                       "Move", "Переместить", name="move", when={"state": STATES[:-1]},
+                       columns={**_OF_MESSAGE, "state": "state"}, is_danger=True,
                        offered={"destination": QUEUES})  # fmt: skip
 PURGE_MESSAGES = Action(operations.purge_messages, "{count} {be} deleted", MESSAGES, "Purge",
                         "Удалить", name="purge", columns={**_OF_MESSAGE, "state": "state"},
                         is_danger=True)  # fmt: skip
 TAKE = Action(operations.take, "{iid} {be} removed", MESSAGES, "Remove", "Удалить",
-              columns={"iid": "iid"}, when={"state": STATES}, is_danger=True)  # fmt: skip
+              columns={"iid": "iid"}, when={"state": STATES[:-1]}, is_danger=True)  # fmt: skip
 DEAD_ACTIONS = (REDRIVE_DEAD, MOVE_DEAD, PURGE_DEAD, EDIT_DEAD)
 CANCEL = Action(
     operations.cancel,

@@ -24,6 +24,25 @@ class Queue:
     segments: int
     is_roles_security_model: bool
     created_at: datetime
+    retain: timedelta | None
+    retain_size: int | None
+    retained: int
+    retained_bytes: int
+    retained_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message of a queue's history; `data` is the payload as text, `id` the place of the copy."""
+
+    id: int
+    iid: str
+    added: datetime
+    expires: datetime | None
+    attempts: int
+    headers: Hstore
+    properties: Hstore
+    data: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from postroad.bus import rows
-from postroad.bus.call import Call
-from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Queue
+from postroad.bus.call import Call, named
+from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Queue, StoredMessage
 
 
 def _view(
@@ -39,3 +41,28 @@ def dead(
     order = "died_at desc, iid"
     text, values = _view(DeadMessage, "dead", order, queue=queue, consumer=consumer)
     return Call(text + " limit %s", (*values, limit), rows.messages_as_facts(DeadMessage))
+
+
+def history(
+    queue: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    selector: str | None = None,
+    limit: int = 1_000,
+    after: int = 0,
+) -> Call[list[StoredMessage]]:
+    """List stored messages, consumed or not, that were posted in a time, in order of posting.
+
+    Consumed messages are stored if the queue retains them, see `alter_queue`. `after` is the id of
+    the last message of the previous page. Read-only. Raises QueueNotFound, InvalidSelector.
+    """
+    given = {
+        "qname": queue,
+        "since": since or "-infinity",
+        "until": until or "infinity",
+        "selector": selector,
+        "amt": limit,
+        "place": after,
+    }
+    text = rows.select(StoredMessage, named("history", *given))
+    return Call(text, tuple(given.values()), rows.messages_as_facts(StoredMessage), queue)

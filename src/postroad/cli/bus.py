@@ -24,6 +24,7 @@ from postroad.bus.resources import (
     QUEUES,
     REDRIVE,
     RESUME,
+    RETAIN,
     SCHEDULE_ACTIONS,
     SCHEDULES,
 )
@@ -76,7 +77,7 @@ for command in (
     resource_group(DEAD, DEAD_ACTIONS, bus_run, "dead"),
     list_command(DEAD_GROUPS, bus_run, "dead-groups", argument="queue", limit=MAX_LIMIT),
     list_command(DEAD_ORIGINALS, bus_run, "dead-originals", argument="queue"),
-    *(action_command(action, bus_run) for action in (PAUSE, RESUME, REDRIVE)),
+    *(action_command(action, bus_run) for action in (PAUSE, RESUME, REDRIVE, RETAIN)),
     resource_group(SCHEDULES, SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),
 ):
     bus.add_command(command)

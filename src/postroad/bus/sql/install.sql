@@ -4,6 +4,7 @@ tables/template.sql
 tables/node.sql
 tables/queue.sql
 tables/dropped_queue.sql
+tables/retained.sql
 tables/consumer.sql
 tables/pause.sql
 tables/delayed.sql
@@ -37,6 +38,7 @@ internal/saga.sql
 internal/saga_back.sql
 internal/saga_hooks.sql
 internal/ring.sql
+internal/retain.sql
 internal/restless.sql
 internal/counts.sql
 internal/temporary.sql
@@ -54,6 +56,7 @@ functions/leases.sql
 functions/release.sql
 functions/redrive.sql
 functions/browse.sql
+functions/history.sql
 functions/purge.sql
 functions/move.sql
 functions/dead.sql

@@ -98,7 +98,7 @@ async def _messages(view: View) -> None:
             else count_of([getattr(one, COUNTED[each])])
             for one in found
             if one.consumer == consumer
-            for each in STATES
+            for each in COUNTED
         }
         return tabs(
             t,
@@ -130,7 +130,7 @@ async def _messages(view: View) -> None:
         cells={"iid": _iid, "properties": lambda row: _pairs(row["properties"]), "data": _data},
         none="bus.no_message",
         has_form=False,
-        actions=actions if state == "dead" else actions[1:],
+        actions=() if state == "retained" else actions[state != "dead" :],
     )
 
 

@@ -1,11 +1,12 @@
 -- Reading without taking, for operators: messages by page, messages that wait for others.
 -- Nothing is locked and nothing is counted; each page costs index probes for the rows that it shows.
 
--- Shows up to amt copies of one consumer in a state (ready, delayed, waiting, leased, dead), in order of posting
+-- Shows up to amt copies of one consumer in a state (ready, delayed, waiting, leased, dead, retained), in order of posting
 -- from the one after place, or backwards.  A call reads at most amt messages, with a search at most `scan`.  When it has
 -- read that many, a last row with is_match false contains the place from which the next call continues.
 -- A search for the iid of a ready message of the queue reads only that message.
--- place is the id on the ring for ready messages, the number of the message for the others.
+-- retained: those that are stored and not to be consumed any more, see mbus.history; of retained segments those for any consumer.
+-- place is the id on the ring for ready and retained messages, the number of the message for the others.
 -- data is truncated to max_characters; size is the size of the whole text in bytes.
 -- Errors: MB001, MB002, MB012 state.
 create or replace function mbus.browse(
@@ -27,6 +28,12 @@ declare
 begin
   if browse.state = 'ready' then
     v_source := mbus._browse_ready(v_queue, v_consumer, v_past, v_order);
+  elsif browse.state = 'retained' then
+    v_source := mbus._stored_query(v_queue, v_consumer.id, format($query$
+      select g.id as place, coalesce(g.origin, g.id) as number, g.added, g.expires, null::timestamptz as due_at, g.trail, null::text as error, g.headers, g.properties, g.data::text as data
+      from mbus.%%1$I g where ($4 is null or g.id %1$s $4) and ($11::bigint is null or g.id = $11 and g.origin is null) and %%2$s
+      order by g.id %2$s limit $7$query$, v_past, v_order), '-infinity', 'infinity', v_past, browse.place, v_rows)
+      || format(' order by place %s limit $7', v_order);
   else
     v_source := mbus._browse_aside(browse.state, v_past, v_order);
   end if;
@@ -34,17 +41,18 @@ begin
     v_source := format('(%s) union all %s order by place %s limit $7', v_source, mbus._browse_claimed(v_queue, v_consumer, v_past, v_order), v_order);
   end if;
   return query execute format($query$
-    with seen as materialized (%1$s),
+    with stored as materialized (%1$s),
+    seen as (select s.*, coalesce(s.error, s.trail #>> '{history,-1,error}') as last_error from stored s),
     matched as (
       select s.*, row_number() over (order by s.place %2$s) as n, count(*) over () as total,
              (s.expires is null or s.expires > mbus.now() or $9)
-             and ($5 is null or position(lower($5) in lower(concat_ws(' ', $1 || '.' || s.number || $10, s.error,
+             and ($5 is null or position(lower($5) in lower(concat_ws(' ', $1 || '.' || s.number || $10, s.last_error,
                s.properties::text, s.headers::text, s.data))) > 0) as is_match
       from seen s),
     shown as (
       select t.*, row_number() over (partition by t.is_match order by t.n) as place_in_kind from matched t)
     select t.place, k.is_match, mbus._iid($1, t.number), t.added, t.expires, t.due_at,
-           coalesce((t.trail ->> 'attempts')::integer, 0), t.error, t.headers, t.properties,
+           coalesce((t.trail ->> 'attempts')::integer, 0), t.last_error, t.headers, t.properties,
            case when k.is_match then left(t.data, $8) end, octet_length(t.data)::bigint
     from shown t
     cross join (values (true), (false)) k (is_match)
@@ -60,8 +68,7 @@ create or replace function mbus._browse_ready(
   p_queue mbus.queue, p_consumer mbus.consumer, p_past text, p_order text) returns text
 language sql stable set search_path from current as $$
   select '(' || string_agg(format($query$
-    select l.id as place, coalesce(l.origin, l.id) as number, l.added, l.expires, null::timestamptz as due_at, l.trail,
-           l.trail #>> '{history,-1,error}' as error, l.headers, l.properties, l.data::text as data
+    select l.id as place, coalesce(l.origin, l.id) as number, l.added, l.expires, null::timestamptz as due_at, l.trail, null::text as error, l.headers, l.properties, l.data::text as data
     from (select s.id from mbus.%1$I s
           where s.id >= %2$s and s.token is null and ($4 is null or s.id %3$s $4)
             and ($11::bigint is null or s.id = $11 and s.origin is null or s.origin = $11) order by s.id %4$s limit $7) s
@@ -76,7 +83,7 @@ create or replace function mbus._browse_claimed(p_queue mbus.queue, p_consumer m
 language sql stable set search_path from current as $$
   select string_agg(format($query$
     select c.number as place, c.number, l.added, l.expires, c.leased_until as due_at,
-           mbus._tried(l.trail) as trail, l.trail #>> '{history,-1,error}' as error, l.headers, l.properties, l.data::text as data
+           mbus._tried(l.trail) as trail, null::text as error, l.headers, l.properties, l.data::text as data
     from (select r.id, coalesce(r.origin, r.id) as number, r.leased_until from mbus.%1$I r
           where %2$s and ($4 is null or coalesce(r.origin, r.id) %4$s $4) order by number %5$s limit $7) c
     cross join lateral (select e.* from mbus.%3$I e where e.id = c.id offset 0) l$query$,
@@ -90,7 +97,7 @@ language plpgsql immutable set search_path from current as $$
 declare
   v_table text;
   v_due   text;
-  v_error text := 'm.trail #>> ''{history,-1,error}''';
+  v_error text := 'null::text';
   v_mine  text := 'm.consumer_id = $3';
 begin
   case p_state
@@ -103,7 +110,7 @@ begin
     when 'dead' then v_table := 'dmq'; v_due := 'm.died_at'; v_error := 'm.error';
     else
       raise exception 'unknown state: "%"', p_state
-        using errcode = 'MB012', hint = 'Use ready, delayed, waiting, leased or dead.';
+        using errcode = 'MB012', hint = 'Use ready, delayed, waiting, leased, dead or retained; retained messages can only be read.';
   end case;
   return format($query$
     select m.number as place, m.number, m.added, m.expires, %1$s as due_at, m.trail, %2$s as error, m.headers, m.properties,

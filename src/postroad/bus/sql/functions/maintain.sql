@@ -90,6 +90,9 @@ begin
     if v_tick % 8 = 0 or pg_table_size(format('mbus.delayed_%s', pg_sequence_last_value('mbus.delayed_tail'))::regclass) >= mbus._slot_bytes() then
       perform mbus._rotate_delayed();
     end if;
+    if v_tick % 8 = 0 or v_since = '-infinity' then
+      perform mbus._drop_retained();
+    end if;
     v_markers := v_markers || jsonb_build_object('keys', mbus._rotate_dedup(v_markers -> 'keys'));
   end if;
   perform mbus._keep_markers(v_markers || jsonb_build_object('aside', mbus._mark_aside(v_markers -> 'aside', v_now)));

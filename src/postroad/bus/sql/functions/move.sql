@@ -18,6 +18,7 @@ declare
   v_count       bigint := 0;
 begin
   perform mbus._check_amount(amt);
+  if move.state = 'retained' then perform mbus._browse_aside(move.state, null, null); end if;    -- raises
   perform mbus._check_move(v_queue, v_destination);
   for v_number in
     select mbus._number(qname, move.iid) where move.iid is not null

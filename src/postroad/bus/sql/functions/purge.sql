@@ -15,6 +15,7 @@ declare
   v_count    bigint := 0;
 begin
   perform mbus._check_amount(amt);
+  if purge.state = 'retained' then perform mbus._browse_aside(purge.state, null, null); end if;    -- raises
   if purge.iid is null and purge.state = 'ready' and not v_queue.has_waiters and not v_queue.has_groups then
     execute format('select count(*) from mbus.%I($1)', '_take_' || qname || '_by_' || cname) into v_count using amt;
     return v_count;

@@ -75,17 +75,38 @@ begin
   perform mbus._secure_queue(p_queue.id, p_is_roles_security_model or p_queue.is_roles_security_model);
 end $$;
 
--- Restricts a plain queue to its own roles, or makes a restricted queue plain.  Messages stay.
--- Errors: MB001, MB006 names of roles, MB012 null, MB013 roles.
-create or replace function mbus.alter_queue(qname text, is_roles_security_model boolean) returns void
-language plpgsql security definer set search_path from current as $$
+-- Changes a queue; null keeps a setting unchanged.  Messages stay.
+--   is_roles_security_model  restricts a plain queue to its own roles, or makes a restricted queue plain
+--   retain       keeps messages readable for this time after all consumers have consumed them, see mbus.history; 0 ends it
+--   retain_size  keeps at most so many bytes of them; 0: no limit of the size.  Segments are dropped as a whole
+-- A queue that retains messages is changed to fanout first, as by a second consumer, and stays so.
+-- Errors: MB001, MB006 names of roles, MB012 nothing or less than zero, MB013 roles, MB017 busy.
+create or replace function mbus.alter_queue(
+  qname text, is_roles_security_model boolean default null, retain interval default null, retain_size bigint default null)
+returns void
+language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
   v_queue mbus.queue := mbus._queue(qname);
 begin
-  if $2 is null then
-    raise exception 'is_roles_security_model must be true or false' using errcode = 'MB012', hint = 'Nothing was changed.';
+  if num_nonnulls($2, $3, $4) = 0 or $3 < '0' or $3 > mbus._longest() or $4 < 0 then
+    raise exception 'one of is_roles_security_model, retain and retain_size must be given; the last two must not be negative'
+      using errcode = 'MB012', hint = 'Nothing was changed.';
   end if;
-  perform mbus._secure_queue(v_queue.id, $2);
+  if num_nonnulls($3, $4) > 0 then perform mbus._lock_triggers(); end if;    -- see mbus.create_consumer
+  if $2 is not null then perform mbus._secure_queue(v_queue.id, $2); end if;
+  if num_nonnulls($3, $4) > 0 then
+    v_queue := mbus._alter(v_queue.id);
+    update mbus.queue q
+    set retain = nullif(coalesce($3, q.retain), '0'), retain_size = nullif(coalesce($4, q.retain_size), 0)
+    where q.id = v_queue.id returning * into v_queue;
+    if v_queue.mode = 'direct' and mbus._is_retained(v_queue) then
+      v_queue := mbus._fan_out(v_queue);
+    end if;
+    perform mbus._generate(v_queue);
+  end if;
+exception when lock_not_available or deadlock_detected then
+  raise exception 'queue "%" is busy: a transaction that posts or takes is open', qname
+    using errcode = 'MB017', hint = 'Try again, or find long transactions in pg_stat_activity.';
 end $$;
 
 -- Rebuilds the functions of a queue, for all users or for its roles.

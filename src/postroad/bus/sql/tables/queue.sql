@@ -18,5 +18,8 @@ create table mbus.queue (
   -- Sequences of this queue: the last id drawn, and the last id when maintenance found nothing to do.
   position   regclass not null,
   swept      regclass not null,
-  created_at timestamptz not null default clock_timestamp()
+  created_at timestamptz not null default clock_timestamp(),
+  -- How long and how many bytes of consumed messages are kept, see retained; null: no limit.  Both null: none are kept.
+  retain      interval,
+  retain_size bigint
 );

@@ -1,0 +1,30 @@
+-- Shows up to amt messages that were posted in a time and are stored, consumed or not, in order of posting: those on the queue's ring,
+-- and with mbus.alter_queue(retain => …) those of retained segments.  One that was put back, redriven or replayed is shown once per copy.
+--   selector  a condition over t, as of a consumer
+--   place     only messages after this one, which is the column id of the last one shown
+-- Read-only.  Errors: MB001, MB008 selector, MB012 amt.
+create or replace function mbus.history(
+  qname text, since timestamptz default '-infinity', until timestamptz default 'infinity', selector text default null,
+  amt integer default 1000, place bigint default 0)
+returns table (id bigint, iid text, added timestamptz, expires timestamptz, attempts integer, headers hstore, properties hstore, data text)
+language plpgsql security definer set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+  v_queue constant mbus.queue := mbus._queue(qname);
+  v_first constant integer := (select min(c.id) from mbus.consumer c where c.queue_id = v_queue.id);
+begin
+  perform mbus._check_amount(amt);
+  perform mbus._check_selector(v_queue, selector);
+  return query execute format($query$
+    select t.id, t.iid, t.added, t.expires, t.attempts, t.headers, t.properties, t.data::text
+    from (select s.id, mbus._iid($1, coalesce(s.origin, s.id)) as iid, s.added, s.expires, mbus._attempts(s.past) as attempts,
+                 %s as headers, s.properties, s.data,
+                 (s.past ->> 'delayed_until')::timestamptz as delayed_until, null::integer[] as received
+          from (%s) s) t
+    where %s
+    order by t.id limit $5$query$,
+    mbus._fill('headers_delivered', mbus._queue_values(v_queue) || '{"added": "s.added", "headers": "s.headers"}'),
+    mbus._stored_query(v_queue, v_first, 'select g.id, g.origin, g.added, g.expires, g.trail as past, g.headers, g.properties, g.data '
+      'from mbus.%1$I g where g.id > $2 and g.added >= $3 and g.added < $4', since, until, '>', place),
+    coalesce('(' || selector || e'\n)', 'true'))
+  using qname, place, since, until, amt;
+end $$;
