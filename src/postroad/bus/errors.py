@@ -158,6 +158,9 @@ def is_overtaken(error: BaseException | None) -> bool:
     Only a change of a queue's consumers replaces tables, together with the functions: the same call
     then finds the new ones. An undefined table outside a function has another cause.
     """
+    if isinstance(error, psycopg.errors.InternalError_):
+        # A take waited for a sequence of the table, which is named by its number.
+        return error.diag.source_function == "relation_open"
     return isinstance(error, psycopg.errors.UndefinedTable) and "mbus." in (
         error.diag.internal_query or ""
     )

@@ -181,6 +181,22 @@ async def test_a_call_that_waited_for_a_new_consumer_succeeds(bus, database, con
     assert [m.data for m in await bus.consume("orders", "second", 9)] == ["meanwhile"]
 
 
+async def test_a_take_that_waited_for_a_new_consumer_succeeds(bus, database, connect):
+    await bus.create_queue("orders", payload="text")
+    await bus.post("orders", "before")
+    assert await bus.consume("orders", amount=0) == []
+    owner, observer = connect(database), connect(database, autocommit=True)
+    owner.execute("select mbus.create_consumer('orders', 'second')")
+    taking = asyncio.create_task(_consume(bus))
+    await asyncio.to_thread(_wait_for_a_waiter, observer)
+    owner.commit()
+    assert [message.data for message in await taking] == ["before"]
+
+
+async def _consume(bus):
+    return await bus.consume("orders", amount=9)
+
+
 async def _post(bus, data):
     await bus.post("orders", data)
 
