@@ -9,7 +9,8 @@ import pytest
 from psycopg import Connection
 
 from postroad.bridge import DatabaseBridge
-from postroad.testing import wait_until_async
+from postroad.testing import wait_until, wait_until_async, wait_until_blocked
+from tests.fixtures.postgres import Connect, InThread
 from tests.integration.bridge.conftest import Databases, queue, run, taken
 
 SOURCE = "erp@abc123"
@@ -126,6 +127,49 @@ def test_foreign_ids_are_kept_in_two_tables_that_turn(connection: Connection) ->
     assert arrive("mine") == 0
     turn()
     assert arrive("mine") == 1
+
+
+def test_an_id_that_comes_twice_while_the_tables_turn_is_posted_once(
+    database: str, connect: Connect, in_thread: InThread
+) -> None:
+    first, turning, second = connect(database), connect(database), connect(database)
+    observer = connect(database, autocommit=True)
+
+    def arrive(connection: Connection, message_id: str) -> int:
+        row = connection.execute(
+            "select posted from bridge.receive('in', %s, null, array[%s], array['x'], array[''],"
+            " array[null]::text[], array[null]::timestamptz[], array[null]::timestamptz[])",
+            (SOURCE, message_id),
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    open_inlet(first)
+    first.execute("select setval('bridge.turned_at', 0)")
+    first.commit()
+    arrive(first, "another")
+    turned = in_thread(turning.execute, "select bridge.settle('in', %s, '{}', '{}')", (SOURCE,))
+    wait_until_blocked(observer, turning.info.backend_pid)
+    # It has begun before the tables have turned, and goes on afterwards.
+    posted = in_thread(arrive, second, "mine")
+    wait_until_blocked(observer, second.info.backend_pid)
+    first.commit()
+    turned.result()
+    turning.commit()
+    assert posted.result() == 1
+    again = in_thread(arrive, first, "mine")
+    wait_until(
+        lambda: (
+            again.done()
+            or observer.execute(
+                "select from pg_locks where pid = %s and not granted", (first.info.backend_pid,)
+            ).fetchone()
+            is not None
+        ),
+        what="the same id waits or is there",
+    )
+    second.commit()
+    assert again.result() == 0
 
 
 @pytest.mark.chaos

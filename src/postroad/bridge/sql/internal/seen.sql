@@ -70,8 +70,11 @@ end $$;
 create or replace function bridge._accept_foreign(p_queue text, p_ids text[], p_own text[], p_new boolean[]) returns boolean[]
 language plpgsql set search_path from current as $$
 declare
-  v_young constant bigint := pg_sequence_last_value('bridge.turns') % 2;
+  v_young bigint;
 begin
+  -- Before it is read which table is the younger one: that changes only while no transaction has this lock.
+  lock table bridge.foreign_0, bridge.foreign_1 in row exclusive mode;
+  v_young := pg_sequence_last_value('bridge.turns') % 2;
   execute format($query$
     with given as (
       select i.id, min(i.place) as place from unnest($2, $3) with ordinality i(id, own, place)
