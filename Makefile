@@ -13,7 +13,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress celery-suite crash-table container test-fast coverage images first-run check generate format bench cluster proof docs verify release constraints servers clean
+.PHONY: help up test stress celery-suite crash-table container test-fast coverage images first-run check format bench cluster proof docs verify release constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,9 +68,6 @@ images: .venv/.installed-dev servers ## take the screenshots of the documentatio
 first-run: ## clone this repository afresh, run `make up` there, and time it until the map moves
 	@$(PYTHON) -m tools.first_run $(ARGS)
 
-generate: .venv/.installed-dev ## write the blocking modules of the bus from the awaiting ones
-	@$(BIN)/python -m tools.colours
-
 check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forbidden names and words
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -79,7 +76,6 @@ check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forb
 	@$(BIN)/python tools/check_sql.py
 	@$(BIN)/python tools/check_names.py
 	@$(BIN)/python tools/check_words.py
-	@$(BIN)/python -m tools.colours --check
 
 format: .venv/.installed-dev ## let ruff format and fix what it can
 	@$(BIN)/ruff check --fix .

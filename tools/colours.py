@@ -16,11 +16,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "postroad"
 
 # Awaiting module, blocking module.
-MODULES = {
-    "lease/async_holder.py": "lease/holder.py",
-    "bus/async_client.py": "bus/client.py",
-    "bus/async_subscription.py": "bus/subscription.py",
-}
+MODULES: dict[str, str] = {}
 
 NAMES = {
     "AutoResetEvent": "ThreadAutoResetEvent",

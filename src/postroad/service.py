@@ -25,6 +25,8 @@ import logging
 import threading
 from typing import Any, Self
 
+from postroad.blocking import finish, resolved
+
 logger = logging.getLogger(__name__)
 
 
@@ -316,7 +318,10 @@ class Service(_Supervised):
 
 
 class ThreadService(_Supervised):
-    """A thread that runs until it is stopped."""
+    """A thread that runs until it is stopped.
+
+    `run` may be a coroutine that never has to wait for an event loop, see `postroad.blocking`.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -326,7 +331,7 @@ class ThreadService(_Supervised):
         self._thread: threading.Thread | None = None
         self._supervises: list[ThreadService] = []
 
-    def run(self) -> None:
+    def run(self) -> Any:
         """Do the work until `self.stopping` is set. Written by the subclass."""
         raise NotImplementedError
 
@@ -395,7 +400,7 @@ class ThreadService(_Supervised):
 
     def _guarded(self) -> None:
         try:
-            self.run()
+            finish(resolved(self.run()))
             self._check_end(was_asked=self.stopping.is_set())
         except BaseException as failure:  # noqa: BLE001 - `join` raises it
             self._report_failure(failure)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from postroad.bus import AsyncBus, AsyncSubscription, AsyncWorker, Bus, Subscription, Worker
-from tools import colours
 
 PAIRS = [(Bus, AsyncBus), (Worker, AsyncWorker), (Subscription, AsyncSubscription)]
 # What a colour has of its own: the hub lives in the event loop, the loop has its own protocols.
@@ -53,12 +52,6 @@ def test_both_colours_have_the_same_signatures_and_promises(blocking: type, awai
         ), name
         assert inspect.getdoc(other) == inspect.getdoc(member), name
         assert inspect.getdoc(member), name
-
-
-@pytest.mark.parametrize(("awaiting", "blocking"), colours.MODULES.items())
-def test_the_generated_module_is_up_to_date(awaiting: str, blocking: str) -> None:
-    text = colours.convert((colours.SOURCE / awaiting).read_text(), awaiting)
-    assert (colours.SOURCE / blocking).read_text() == text, "run `make generate`"
 
 
 def test_every_call_of_the_async_bus_is_awaited_but_those_that_only_prepare() -> None:

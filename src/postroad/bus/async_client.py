@@ -8,17 +8,86 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from postroad.bus import calls, dead_calls, schedule_calls, view_calls
-from postroad.bus.async_runner import AsyncRunner
-from postroad.bus.async_subscription import AsyncSubscription
-from postroad.bus.call import awaiting
+from postroad.bus.async_subscription import AsyncSubscription, Messages
+from postroad.bus.call import Awaiting, Method, Methods
 from postroad.bus.calls import LEASE_DEFAULT
-from postroad.bus.hstore import Hstore
 from postroad.bus.parameters import Duration, length
 from postroad.bus.polling import POLL_INTERVAL_DEFAULT
-from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
+from postroad.bus.runner import AsyncRunner
 
 
-class AsyncBus:
+class BusMethods(Methods):
+    """The methods of `Bus` and `AsyncBus`."""
+
+    _runner: AsyncRunner
+
+    # Signatures and contracts are those of the functions in `calls`.
+    create_queue = Method(calls.create_queue)
+    alter_queue = Method(calls.alter_queue)
+    drop_queue = Method(calls.drop_queue)
+    create_consumer = Method(calls.create_consumer)
+    drop_consumer = Method(calls.drop_consumer)
+    alter_consumer = Method(calls.alter_consumer)
+    pause = Method(calls.pause)
+    resume = Method(calls.resume)
+
+    get_iid = Method(calls.get_iid)
+    post = Method(calls.post)
+    post_many = Method(calls.post_many)
+    request = Method(calls.request)
+    reply = Method(calls.reply)
+
+    consume = Method(calls.consume)
+    take = Method(calls.take)
+    peek = Method(calls.peek)
+    reject = Method(calls.reject)
+    give_back = Method(calls.give_back)
+
+    lease = Method(calls.lease)
+    ack = Method(calls.ack)
+    ack_many = Method(calls.ack_many)
+    nack = Method(calls.nack)
+    extend_lease = Method(calls.extend_lease)
+    extend = Method(calls.extend)
+    extend_many = Method(calls.extend_many)
+    release_many = Method(calls.release_many)
+
+    create_trigger = Method(calls.create_trigger)
+    drop_trigger = Method(calls.drop_trigger)
+    create_temporary_queue = Method(calls.create_temporary_queue)
+    create_temporary_consumer = Method(calls.create_temporary_consumer)
+    consume_temporary = Method(calls.consume_temporary)
+    clear_tempq = Method(calls.clear_tempq)
+
+    schedule = Method(schedule_calls.schedule)
+    unschedule = Method(schedule_calls.unschedule)
+    pause_schedule = Method(schedule_calls.pause_schedule)
+    resume_schedule = Method(schedule_calls.resume_schedule)
+    run_now = Method(schedule_calls.run_now)
+
+    redrive = Method(dead_calls.redrive)
+    redrive_edited = Method(dead_calls.redrive_edited)
+    maintain = Method(calls.maintain)
+    notify = Method(calls.notify)
+    positions = Method(calls.positions)
+    queues = Method(view_calls.queues)
+    consumers = Method(view_calls.consumers)
+    status = Method(view_calls.status)
+    dead = Method(view_calls.dead)
+    history = Method(view_calls.history)
+
+    def _messages(
+        self, queue: str, consumer: str, ttl: Duration, poll_interval: Duration
+    ) -> Messages:
+        wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
+        return Messages(self._runner, queue, consumer, length("ttl", ttl), wakeup)
+
+    def _share_cache(self, bus: Self) -> Self:
+        bus._runner.payloads = self._runner.payloads
+        return bus
+
+
+class AsyncBus(BusMethods, Awaiting):
     """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
 
     With a connection every call runs in the caller's transaction, which the bus never commits.
@@ -42,9 +111,7 @@ class AsyncBus:
 
     def using(self, connection: AsyncConnection[Any]) -> Self:
         """Return a bus that works in the caller's transaction; it shares this bus's cache."""
-        bus = type(self)(connection)
-        bus._runner.payloads = self._runner.payloads
-        return bus
+        return self._share_cache(type(self)(connection))
 
     async def close(self) -> None:
         """Send pending notices and close what the bus opened; a second call does nothing."""
@@ -55,78 +122,6 @@ class AsyncBus:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    # Signatures and contracts are those of the functions in `calls`.
-    create_queue = awaiting(calls.create_queue)
-    alter_queue = awaiting(calls.alter_queue)
-    drop_queue = awaiting(calls.drop_queue)
-    create_consumer = awaiting(calls.create_consumer)
-    drop_consumer = awaiting(calls.drop_consumer)
-    alter_consumer = awaiting(calls.alter_consumer)
-    pause = awaiting(calls.pause)
-    resume = awaiting(calls.resume)
-
-    get_iid = awaiting(calls.get_iid)
-    post = awaiting(calls.post)
-    post_many = awaiting(calls.post_many)
-    reply = awaiting(calls.reply)
-
-    consume = awaiting(calls.consume)
-    take = awaiting(calls.take)
-    peek = awaiting(calls.peek)
-    reject = awaiting(calls.reject)
-    give_back = awaiting(calls.give_back)
-
-    lease = awaiting(calls.lease)
-    ack = awaiting(calls.ack)
-    ack_many = awaiting(calls.ack_many)
-    nack = awaiting(calls.nack)
-    extend_lease = awaiting(calls.extend_lease)
-    extend = awaiting(calls.extend)
-    extend_many = awaiting(calls.extend_many)
-    release_many = awaiting(calls.release_many)
-
-    create_trigger = awaiting(calls.create_trigger)
-    drop_trigger = awaiting(calls.drop_trigger)
-    create_temporary_queue = awaiting(calls.create_temporary_queue)
-    create_temporary_consumer = awaiting(calls.create_temporary_consumer)
-    consume_temporary = awaiting(calls.consume_temporary)
-    clear_tempq = awaiting(calls.clear_tempq)
-
-    schedule = awaiting(schedule_calls.schedule)
-    unschedule = awaiting(schedule_calls.unschedule)
-    pause_schedule = awaiting(schedule_calls.pause_schedule)
-    resume_schedule = awaiting(schedule_calls.resume_schedule)
-    run_now = awaiting(schedule_calls.run_now)
-
-    redrive_edited = awaiting(dead_calls.redrive_edited)
-    maintain = awaiting(calls.maintain)
-    notify = awaiting(calls.notify)
-    positions = awaiting(calls.positions)
-    queues = awaiting(view_calls.queues)
-    consumers = awaiting(view_calls.consumers)
-    status = awaiting(view_calls.status)
-    dead = awaiting(view_calls.dead)
-    history = awaiting(view_calls.history)
-
-    async def request(
-        self,
-        queue: str,
-        data: object,
-        headers: Hstore | None = None,
-        properties: Hstore | None = None,
-        timeout: Duration = REQUEST_TIMEOUT_DEFAULT,
-    ) -> Reply:
-        """Post a message and wait for the answer of its handler.
-
-        Runs in its own transaction, on the bus's own connections. The request expires with the
-        timeout and a later answer is dropped. Raises RequestTimedOut, and the errors of `post`.
-        """
-        payload = await self._runner.payload(queue)
-        requester = self._runner.requester()
-        return await requester.ask(
-            queue, payload, data, headers, properties, length("timeout", timeout)
-        )
 
     def subscribe(
         self,
@@ -142,16 +137,4 @@ class AsyncBus:
         were not acked are delivered again, so a crash loses nothing. It survives a restart of
         PostgreSQL. Needs the bus's own connections; raises InvalidArgument without them.
         """
-        wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
-        return AsyncSubscription(self, queue, consumer, length("ttl", ttl), wakeup)
-
-    async def redrive(self, queue: str, consumer: str | None = None, iid: str | None = None) -> int:
-        """Make dead messages ready again: of a queue, of one consumer, or one; return how many.
-
-        Works in batches of 1,000, each in its own transaction unless the bus has the caller's
-        connection. Expired messages stay in the dmq.
-        """
-        died_before, total = await self._run(calls.now()), 0
-        while count := await self._run(dead_calls.redrive(queue, consumer, iid, died_before)):
-            total += count
-        return total
+        return AsyncSubscription(self._messages(queue, consumer, ttl, poll_interval))

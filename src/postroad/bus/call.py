@@ -1,8 +1,7 @@
 """A call of the bus as a value, and the client methods that are derived from it.
 
 A call is written once, as a function that returns a `Call`: its signature and docstring are those
-of the methods of `Bus` and `AsyncBus`, which `blocking` and `awaiting` derive from it. This module
-does no input or output.
+of the methods of `Bus` and `AsyncBus`, which `Methods` derives from it. No input or output here.
 """
 
 from __future__ import annotations
@@ -10,16 +9,28 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, update_wrapper
 from types import NoneType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    get_origin,
+    overload,
+)
 
 from postroad.bus import rows
 from postroad.bus.decoding import BadRow, Undecodable, log_undecodable
 from postroad.bus.payload import Payload
 from postroad.bus.rows import Row
+
+if TYPE_CHECKING:
+    from postroad.bus.runner import AsyncRunner
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -93,7 +104,14 @@ class OfQueue(Generic[T]):
     otherwise: Payload | None = None
 
 
-AnyCall: TypeAlias = Call[T] | OfQueue[T]
+@dataclass(frozen=True, slots=True)
+class Procedure(Generic[T]):
+    """Several calls, one after the other; `work` gets the runner of the bus."""
+
+    work: Callable[[AsyncRunner], Coroutine[Any, Any, T]]
+
+
+AnyCall: TypeAlias = Call[T] | OfQueue[T] | Procedure[T]
 
 
 def sql(result: type[T], name: str, /, **arguments: object) -> Call[T]:
@@ -114,22 +132,53 @@ def named(name: str, *parameters: str) -> str:
     return f"mbus.{name}({listed})"
 
 
-def blocking(build: Callable[P, AnyCall[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Make a method that builds a call and runs it with `self._run`."""
+class Blocking:
+    """A client whose methods block."""
 
-    def method(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Any:
+
+class Awaiting:
+    """A client whose methods are awaited."""
+
+
+class Method(Generic[P, T]):
+    """A call as a method of a client; the class of the client decides whether it is awaited.
+
+    Type checkers use this class; `Methods` puts a function in its place.
+    """
+
+    def __init__(self, build: Callable[P, AnyCall[T]]) -> None:
+        self.build = build
+
+    @overload
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: Awaiting, owner: type) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
+    def __get__(self, client: object, owner: type) -> Any:
+        return self
+
+
+class Methods:
+    """Base of clients: builds a call for each `Method` and runs it with `self._run`."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if issubclass(cls, Blocking | Awaiting):
+            for name in [name for each in reversed(cls.__mro__) for name in vars(each)]:
+                found = getattr(cls, name)
+                if isinstance(found, Method):
+                    setattr(cls, name, _method(found.build, awaits=issubclass(cls, Awaiting)))
+
+
+def _method(build: Callable[..., AnyCall[Any]], *, awaits: bool) -> Callable[..., Any]:
+    def blocking(self: Any, /, *arguments: Any, **named: Any) -> Any:
         return self._run(build(*arguments, **named))
 
-    return _described(method, build)
-
-
-def awaiting(build: Callable[P, AnyCall[T]]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
-    """Make a coroutine method that builds a call and awaits `self._run`."""
-
-    async def method(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Any:
+    async def awaiting(self: Any, /, *arguments: Any, **named: Any) -> Any:
         return await self._run(build(*arguments, **named))
 
-    return _described(method, build)
+    return _described(awaiting if awaits else blocking, build)
 
 
 def _described(method: F, build: Callable[..., object]) -> F:

@@ -13,15 +13,17 @@ from datetime import datetime, timedelta
 from types import NoneType
 
 from postroad import trace
-from postroad.bus import parameters, request, rows
+from postroad.bus import parameters, rows
 from postroad.bus import payload as payloads
-from postroad.bus.call import Call, OfQueue, named, sql
+from postroad.bus import request as requests
+from postroad.bus.call import Call, OfQueue, Procedure, named, sql
 from postroad.bus.decoding import BadRow
 from postroad.bus.errors import InvalidArgument
 from postroad.bus.hstore import Hstore
 from postroad.bus.message import Lease, Leased, LeasedMessage, Message
 from postroad.bus.parameters import Duration, Hstores, function, length, length_or_none, queue_of
 from postroad.bus.payload import Payload
+from postroad.bus.request import Reply
 from postroad.bus.status import Maintained
 
 CHUNK_MESSAGES = 1_000
@@ -249,6 +251,22 @@ def _stamped(headers: Hstores) -> Hstores:
     return trace.stamped(headers)
 
 
+def request(
+    queue: str,
+    data: object,
+    headers: Hstore | None = None,
+    properties: Hstore | None = None,
+    timeout: Duration = requests.REQUEST_TIMEOUT_DEFAULT,
+) -> Procedure[Reply]:
+    """Post a message and wait for the answer of its handler.
+
+    Runs in its own transaction, on the bus's own connections. The request expires with the
+    timeout and a later answer is dropped. Raises RequestTimedOut, and the errors of `post`.
+    """
+    span = length("timeout", timeout)
+    return Procedure(lambda runner: runner.ask(queue, data, headers, properties, span))
+
+
 def reply(
     message: Message,
     data: object,
@@ -263,7 +281,7 @@ def reply(
     """
 
     def build(payload: Payload) -> Call[str | None]:
-        many = request.reply_many([message], payload, [data], headers, properties)
+        many = requests.reply_many([message], payload, [data], headers, properties)
         return Call(many.text, many.parameters, lambda found: many.read(found)[0])
 
     return OfQueue(queue_of(message.iid), build)

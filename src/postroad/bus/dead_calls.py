@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import TYPE_CHECKING
 
-from postroad.bus import parameters, rows
+from postroad.bus import calls, parameters, rows
 from postroad.bus import payload as payloads
-from postroad.bus.call import Call, OfQueue, sql
+from postroad.bus.call import Call, OfQueue, Procedure, sql
 from postroad.bus.hstore import Hstore
 from postroad.bus.parameters import queue_of
 from postroad.bus.payload import Payload
 
+if TYPE_CHECKING:
+    from postroad.bus.runner import AsyncRunner
 
-def redrive(queue: str, consumer: str | None, iid: str | None, died_before: datetime) -> Call[int]:
-    """Make a batch of dead messages ready again; return how many."""
-    chosen = {"qname": queue, "cname": consumer, "iid": iid}
-    return sql(int, "redrive", **chosen, died_before=died_before)
+
+def redrive(queue: str, consumer: str | None = None, iid: str | None = None) -> Procedure[int]:
+    """Make dead messages ready again: of a queue, of one consumer, or one; return how many.
+
+    Works in batches of 1,000, each in its own transaction unless the bus has the caller's
+    connection. Expired messages stay in the dmq.
+    """
+
+    async def work(runner: AsyncRunner) -> int:
+        chosen = {"qname": queue, "cname": consumer, "iid": iid}
+        died_before, total = await runner.run(calls.now()), 0
+        batch = sql(int, "redrive", **chosen, died_before=died_before)
+        while count := await runner.run(batch):
+            total += count
+        return total
+
+    return Procedure(work)
 
 
 def redrive_edited(

@@ -30,7 +30,7 @@ from postroad.bus.worker import (
     judge,
     log_verdict,
 )
-from postroad.lease.async_holder import AsyncHolder
+from postroad.lease.holder import AsyncHolder
 from postroad.lease.keeper import Keeper, lost_tokens
 from postroad.service import AutoResetEvent, Service
 

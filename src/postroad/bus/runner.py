@@ -1,92 +1,132 @@
-"""Connections and cached payload types of a bus that blocks."""
+"""Connections and cached payload types of a bus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from psycopg import Connection
-from psycopg_pool import ConnectionPool
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from postroad.blocking import entered, finish, resolved
 from postroad.bus import calls
-from postroad.bus.call import AnyCall, Call, OfQueue
+from postroad.bus.async_requester import AsyncRequester
+from postroad.bus.async_wakeup import AsyncWakeup
+from postroad.bus.call import AnyCall, Call, OfQueue, Procedure
 from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
-from postroad.bus.notifier import Notifier
+from postroad.bus.hstore import Hstore
+from postroad.bus.notifier import AsyncNotifier, Notifier
 from postroad.bus.payload import Payload, of_queue
+from postroad.bus.request import Reply
 from postroad.bus.requester import Requester
-from postroad.bus.session import open_pool, required, run
+from postroad.bus.session import AnyConnection, make_async_pool, make_pool, run_async
 from postroad.bus.wakeup import Wakeup
+from postroad.postgres.listen import ListenHub
+from postroad.service import AutoResetEvent, ThreadAutoResetEvent
 
 T = TypeVar("T")
 
 
-class Runner:
-    """Runs calls on the caller's connection, or each in its own transaction."""
+class AsyncRunner:
+    """Runs calls on the caller's connection, or each in its own transaction.
+
+    `Runner` does the same on blocking connections: its coroutines are never suspended.
+    """
 
     def __init__(
         self,
-        source: str | ConnectionPool[Any] | Connection[Any],
+        source: str | AsyncConnectionPool[Any] | ConnectionPool[Any] | AnyConnection,
         *,
         notify: bool,
         listen: bool,
     ) -> None:
         self.payloads: dict[str, Payload] = {}
         self._dsn = source if isinstance(source, str) else None
-        self._connection = source if isinstance(source, Connection) else None
-        self._pool: ConnectionPool[Any] | None = None
+        self._connection: AnyConnection | None = None
+        self._pool: Any = None
         if isinstance(source, str):
-            self._pool = open_pool(source, is_pooled=not listen)
-        elif not isinstance(source, Connection):
+            self._pool = self._make_pool(source, is_pooled=not listen)
+        elif isinstance(source, AsyncConnection | Connection):
+            self._connection = source
+        else:
             self._pool = source
         self._listens = listen
-        self._notifier = Notifier(self._send) if notify and self._pool else None
-        self._requester: Requester | None = None
+        self._notifier = self._make_notifier() if notify and self._pool else None
+        self._requester: AsyncRequester | Requester | None = None
+        self._is_open = self._dsn is None
+        self._hub: ListenHub | None = None
 
-    def close(self) -> None:
+    make_event: type[AutoResetEvent | ThreadAutoResetEvent] = AutoResetEvent
+    _make_pool = staticmethod(make_async_pool)
+
+    def _make_notifier(self) -> Notifier | AsyncNotifier:
+        return AsyncNotifier(self._send)
+
+    def _make_requester(self, dsn: str) -> Requester | AsyncRequester:
+        return AsyncRequester(dsn, notify=self._notifier is not None)
+
+    async def close(self) -> None:
         """Send pending notifications and close own connections; a second call does nothing."""
         if self._notifier is not None:
-            self._notifier.close()
+            await resolved(self._notifier.close())
+        if self._hub is not None:
+            await self._hub.stop()
         if self._requester is not None:
-            self._requester.close()
-        if self._dsn is not None and self._pool is not None:
-            self._pool.close()
+            await resolved(self._requester.close())
+        if self._dsn is not None:
+            await resolved(self._pool.close())
 
-    def run(self, call: AnyCall[T]) -> T:
+    async def run(self, call: AnyCall[T]) -> T:
         """Run one call; in an own transaction, again if the queue was changed in the meantime."""
+        if isinstance(call, Procedure):
+            return await call.work(self)
         if isinstance(call, OfQueue):
             known = self.payloads.get(call.queue) or call.otherwise
-            call = call.build(known or self.payload(call.queue))
+            call = call.build(known or await self.payload(call.queue))
         self.payloads.pop(call.reshapes or "", None)
         try:
-            result = self._run_once(call)
+            result = await self._run_once(call)
         except QueueBusy as error:
             if self._pool is None or not is_overtaken(error.__cause__):
                 raise
-            result = self._run_once(call)
+            result = await self._run_once(call)
         if call.makes is not None:
             self.payloads[str(result)] = call.makes
         for queue in call.wakes:
             self.announce(queue)
         return result
 
-    def _run_once(self, call: Call[T]) -> T:
+    async def _run_once(self, call: Call[T]) -> T:
         if call.needs_session:
-            return run(required(self._connection), call)
-        with self._connected(call.queue) as connection:
-            return run(connection, call)
+            if self._connection is None:
+                raise InvalidArgument(
+                    "a temporary queue belongs to a session, and a pool has several sessions",
+                    hint="use bus.using(connection), and keep the connection as long as the queue",
+                )
+            return await run_async(self._connection, call)
+        async with self._connected(call.queue) as connection:
+            return await run_async(connection, call)
 
-    def payload(self, queue: str) -> Payload:
+    async def payload(self, queue: str) -> Payload:
         """Return the payload type of a queue, cached if possible. Raises QueueNotFound."""
         payload = self.payloads.get(queue)
         if payload is None:
-            payload = of_queue(queue, self.run(calls.describe(queue)))
+            payload = of_queue(queue, await self.run(calls.describe(queue)))
             self.payloads[queue] = payload
         return payload
 
-    def requester(self) -> Requester:
-        """Return the requester. Raises InvalidArgument without a session."""
+    async def ask(
+        self,
+        queue: str,
+        data: object,
+        headers: Hstore | None,
+        properties: Hstore | None,
+        timeout: timedelta,
+    ) -> Reply:
+        """Post a request and wait for its answer. Raises InvalidArgument without a session."""
+        payload = await self.payload(queue)
         if self._dsn is None:
             raise InvalidArgument(
                 "a request needs a session that waits for the answer",
@@ -98,40 +138,70 @@ class Runner:
                 hint="create a bus for requests from a DSN that connects to the server directly",
             )
         if self._requester is None:
-            self._requester = Requester(self._dsn, self.announce, notify=self._notifier is not None)
-        return self._requester
+            self._requester = self._make_requester(self._dsn)
+        asked = self._requester.ask(queue, payload, data, headers, properties, timeout)
+        return await resolved(asked)
 
     def announce(self, queue: str) -> None:
         """Notify the waiters of this queue soon; without a notifier they rely on polling."""
         if self._notifier is not None:
             self._notifier.announce(queue)
 
-    def wakeup(self, queue: str, poll_interval: timedelta) -> Wakeup:
+    def wakeup(self, queue: str, poll_interval: timedelta) -> AsyncWakeup | Wakeup:
         """Return the wakeup of this queue. Raises InvalidArgument without a pool."""
         if self._pool is None:
             raise InvalidArgument(
                 "waiting for messages needs the bus's own connections",
                 hint="create the bus from a DSN or a pool; a connection has one transaction only",
             )
-        return Wakeup(
-            lambda queues: self.run(calls.positions(*queues)),
-            [queue],
-            dsn=self._dsn if self._listens else None,
-            poll_interval=poll_interval,
-        )
+        return self._make_wakeup([queue], poll_interval)
 
-    def _send(self, queues: list[str]) -> None:
-        self.run(calls.notify(*queues))
+    def _make_wakeup(self, queues: list[str], poll_interval: timedelta) -> AsyncWakeup | Wakeup:
+        if self._hub is None and self._listens and self._dsn is not None:
+            self._hub = ListenHub(self._dsn)
+        return AsyncWakeup(self._positions, queues, hub=self._hub, poll_interval=poll_interval)
 
-    @contextmanager
-    def _connected(self, queue: str | None) -> Iterator[Connection[Any]]:
+    async def _positions(self, queues: list[str]) -> list[int]:
+        return await self.run(calls.positions(*queues))
+
+    async def _send(self, queues: list[str]) -> None:
+        await self.run(calls.notify(*queues))
+
+    @asynccontextmanager
+    async def _connected(self, queue: str | None) -> AsyncIterator[Any]:
         try:
-            if self._pool is not None:
-                with self._pool.connection() as connection:
-                    yield connection
-            elif self._connection is not None:
+            if self._pool is None:
                 yield self._connection
+                return
+            if not self._is_open:
+                # Opening twice is harmless, so two concurrent first calls need no lock.
+                await resolved(self._pool.open())
+                self._is_open = True
+            async with entered(self._pool.connection()) as connection:
+                yield connection
         except BusError:
             # The queue may have been dropped, or created again with another payload.
             self.payloads.pop(queue or "", None)
             raise
+
+
+class Runner(AsyncRunner):
+    """Runs calls for a bus that blocks."""
+
+    make_event = ThreadAutoResetEvent
+    _make_pool = staticmethod(make_pool)  # type: ignore[assignment]
+
+    def block(self, call: AnyCall[T]) -> T:
+        """Run one call to its end."""
+        return finish(self.run(call))
+
+    def _make_notifier(self) -> Notifier:
+        return Notifier(lambda queues: finish(self._send(queues)))
+
+    def _make_requester(self, dsn: str) -> Requester:
+        return Requester(dsn, self.announce, notify=self._notifier is not None)
+
+    def _make_wakeup(self, queues: list[str], poll_interval: timedelta) -> Wakeup:
+        dsn = self._dsn if self._listens else None
+        # Blocks nothing but the thread of the wakeup.
+        return Wakeup(self._positions, queues, dsn=dsn, poll_interval=poll_interval)

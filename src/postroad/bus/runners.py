@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Generic, TypeVar
 
+from postroad.blocking import finish
+
 I = TypeVar("I")  # noqa: E741 - an item of work
 Handle = Callable[[I], Coroutine[Any, Any, None]]
 Ended = Callable[[I, BaseException | None], None]
@@ -112,8 +114,7 @@ class ThreadRunners(Runners[I]):
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while (item := self._waiting.get()) is not None:
             try:
-                self._handle(item).send(None)
-            except StopIteration:
+                finish(self._handle(item))
                 self._ended(item, None)
             except BaseException as error:  # noqa: BLE001 - reported to the owner, which stops
                 # Without the loop the owner has ended.

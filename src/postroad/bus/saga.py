@@ -24,7 +24,7 @@ from typing import Self, overload
 
 from postroad.bus import saga_calls
 from postroad.bus.async_client import AsyncBus
-from postroad.bus.call import Call, awaiting, blocking, sql
+from postroad.bus.call import Awaiting, Blocking, Call, Method, Methods, sql
 from postroad.bus.client import Bus
 from postroad.bus.parameters import zoned
 
@@ -101,35 +101,31 @@ class Saga:
         return replace(call, wakes=[str(step["do"]) for step in self.steps if not step["after"]])
 
 
-class Sagas:
+def start(saga: Saga) -> Call[int]:
+    """Post all messages of a saga, all or none, and return its id."""
+    return saga.call()
+
+
+class SagaMethods(Methods):
+    """The methods of `Sagas` and `AsyncSagas`."""
+
+    start = Method(start)
+    cancel = Method(saga_calls.cancel)
+    abort = Method(saga_calls.abort)
+    retry = Method(saga_calls.retry)
+    settle = Method(saga_calls.settle)
+    status = Method(saga_calls.status)
+
+
+class Sagas(SagaMethods, Blocking):
     """Operations on sagas, in the transactions of the bus that it was created from."""
 
     def __init__(self, bus: Bus) -> None:
         self._run = bus._run
 
-    def start(self, saga: Saga) -> int:
-        """Post all messages of a saga, all or none, and return its id."""
-        return self._run(saga.call())
 
-    cancel = blocking(saga_calls.cancel)
-    abort = blocking(saga_calls.abort)
-    retry = blocking(saga_calls.retry)
-    settle = blocking(saga_calls.settle)
-    status = blocking(saga_calls.status)
-
-
-class AsyncSagas:
+class AsyncSagas(SagaMethods, Awaiting):
     """Operations on sagas, in the transactions of the bus that it was created from."""
 
     def __init__(self, bus: AsyncBus) -> None:
         self._run = bus._run
-
-    async def start(self, saga: Saga) -> int:
-        """Post all messages of a saga, all or none, and return its id."""
-        return await self._run(saga.call())
-
-    cancel = awaiting(saga_calls.cancel)
-    abort = awaiting(saga_calls.abort)
-    retry = awaiting(saga_calls.retry)
-    settle = awaiting(saga_calls.settle)
-    status = awaiting(saga_calls.status)

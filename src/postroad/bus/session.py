@@ -7,23 +7,24 @@ own adapters, row factory and cursor factory.
 from __future__ import annotations
 
 import select
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
-from psycopg.rows import TupleRow, tuple_row
+from psycopg.rows import tuple_row
 from psycopg.types.json import JsonbLoader
 from psycopg.types.string import StrDumperUnknown
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from postroad.blocking import entered, finish
 from postroad.bus.call import Call
 from postroad.bus.decoding import NOT_DECODED, Undecodable, read_rows
-from postroad.bus.errors import InvalidArgument, translate
+from postroad.bus.errors import translate
 from postroad.postgres.connections import network_parameters
 
 T = TypeVar("T")
-C = TypeVar("C")
+AnyConnection: TypeAlias = Connection[Any] | AsyncConnection[Any]
 
 POOL_MAX_SIZE_DEFAULT = 10
 POOL_TIMEOUT_SECONDS = 10.0
@@ -42,42 +43,42 @@ def parameters(
     }
 
 
+class BlockingCursor(Cursor[Any]):
+    """A cursor whose methods block, but are awaited like those of an `AsyncCursor`."""
+
+    async def execute(self, *arguments: Any) -> Any:  # type: ignore[override]
+        """Execute a statement."""
+        return super().execute(*arguments)
+
+    async def fetchall(self) -> Any:  # type: ignore[override]
+        """Read all rows."""
+        return super().fetchall()
+
+
+def open_cursor(connection: AnyConnection) -> Any:
+    """Open a cursor for the calls, with methods that are awaited on either connection."""
+    kind: Any = BlockingCursor if isinstance(connection, Connection) else AsyncCursor
+    cursor = kind(connection, row_factory=tuple_row)
+    # Registered with the cursor, not with its connection.
+    cursor.adapters.register_dumper(str, StrDumperUnknown)
+    cursor.adapters.register_loader("jsonb", JsonbLoader)
+    return cursor
+
+
 def run(connection: Connection[Any], call: Call[T]) -> T:
     """Run a call in the connection's current transaction; raise the bus's errors."""
-    if _needs_transaction(connection, call):
-        with connection.transaction():
-            return run(connection, call)
-    if call.parts:
-        with connection.transaction():
-            return call.read([run(connection, part) for part in call.parts])
-    cursor: Cursor[TupleRow] = Cursor(connection, row_factory=tuple_row)
-    adapt(cursor)
-    try:
-        cursor.execute(call.text, call.parameters)
-    except psycopg.Error as error:
-        translated = translate(error, queue=call.queue, consumer=call.consumer)
-        if translated is None:
-            raise
-        raise translated from error
-    try:
-        found = fetch(cursor)
-    except Undecodable as error:
-        for removal in call.removals(error):
-            run(connection, removal)
-        found = error.rows
-    return call.read(found)
+    return finish(run_async(connection, call))
 
 
-async def run_async(connection: AsyncConnection[Any], call: Call[T]) -> T:
+async def run_async(connection: AnyConnection, call: Call[T]) -> T:
     """Run a call in the connection's current transaction; raise the bus's errors."""
     if _needs_transaction(connection, call):
-        async with connection.transaction():
+        async with entered(connection.transaction()):
             return await run_async(connection, call)
     if call.parts:
-        async with connection.transaction():
+        async with entered(connection.transaction()):
             return call.read([await run_async(connection, part) for part in call.parts])
-    cursor: AsyncCursor[TupleRow] = AsyncCursor(connection, row_factory=tuple_row)
-    adapt(cursor)
+    cursor = open_cursor(connection)
     try:
         await cursor.execute(call.text, call.parameters)
     except psycopg.Error as error:
@@ -94,17 +95,7 @@ async def run_async(connection: AsyncConnection[Any], call: Call[T]) -> T:
     return call.read(found)
 
 
-def required(connection: C | None) -> C:
-    """Return the caller's connection. Raises InvalidArgument without one."""
-    if connection is None:
-        raise InvalidArgument(
-            "a temporary queue belongs to a session, and a pool has several sessions",
-            hint="use bus.using(connection), and keep the connection as long as the queue",
-        )
-    return connection
-
-
-def _needs_transaction(connection: Connection[Any] | AsyncConnection[Any], call: Call[Any]) -> bool:
+def _needs_transaction(connection: AnyConnection, call: Call[Any]) -> bool:
     """Check whether the call would be committed before its result is read."""
     return (
         call.is_atomic
@@ -113,30 +104,22 @@ def _needs_transaction(connection: Connection[Any] | AsyncConnection[Any], call:
     )
 
 
-def fetch(cursor: Cursor[Any]) -> list[Any]:
+async def fetch_async(cursor: Any) -> list[Any]:
     """Read a result. Raises Undecodable if some of its rows cannot be read."""
     try:
-        return cursor.fetchall()
+        return list(await cursor.fetchall())
     except NOT_DECODED:
         return read_rows(cursor)
 
 
-async def fetch_async(cursor: AsyncCursor[Any]) -> list[Any]:
-    """Read a result. Raises Undecodable if some of its rows cannot be read."""
-    try:
-        return await cursor.fetchall()
-    except NOT_DECODED:
-        return read_rows(cursor)
-
-
-def open_pool(dsn: str, *, is_pooled: bool = False) -> ConnectionPool:
-    """Open a pool whose connections run each call in its own transaction."""
-    return ConnectionPool(dsn, check=_check, open=True, **_pool_options(dsn, is_pooled))
+def make_pool(dsn: str, *, is_pooled: bool = False) -> ConnectionPool:
+    """Create a pool whose connections run each call in its own transaction; its user opens it."""
+    return ConnectionPool(dsn, check=_check, **_pool_options(dsn, is_pooled))
 
 
 def make_async_pool(dsn: str, *, is_pooled: bool = False) -> AsyncConnectionPool:
     """Create a pool whose connections run each call in its own transaction; its user opens it."""
-    return AsyncConnectionPool(dsn, check=_check_async, open=False, **_pool_options(dsn, is_pooled))
+    return AsyncConnectionPool(dsn, check=_check_async, **_pool_options(dsn, is_pooled))
 
 
 def _pool_options(dsn: str, is_pooled: bool) -> dict[str, Any]:
@@ -146,16 +129,11 @@ def _pool_options(dsn: str, is_pooled: bool) -> dict[str, Any]:
         "max_size": POOL_MAX_SIZE_DEFAULT,
         "timeout": POOL_TIMEOUT_SECONDS,
         "name": "postroad bus",
+        "open": False,
     }
 
 
-def adapt(cursor: Cursor[Any] | AsyncCursor[Any]) -> None:
-    """Register the adapters that the calls rely on with a cursor, not with its connection."""
-    cursor.adapters.register_dumper(str, StrDumperUnknown)
-    cursor.adapters.register_loader("jsonb", JsonbLoader)
-
-
-def is_disconnecting(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+def is_disconnecting(connection: AnyConnection) -> bool:
     """Check an idle connection for a pending disconnect, without a round trip."""
     # An idle server sends nothing except when it ends the session.
     poll = select.poll()

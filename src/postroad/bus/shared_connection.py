@@ -16,12 +16,11 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
 from postroad.bus.errors import TransactionFailed, TransactionOwned
-from postroad.bus.session import adapt
+from postroad.bus.session import open_cursor
 
 # If one handler uses the transaction for longer, it may be waiting for one that waits for the
 # transaction, outside the database. Then those that wait fail and are retried, as after a deadlock.
@@ -177,16 +176,6 @@ class Use:
             self._statement.release()
 
 
-class _ThreadCursor(Cursor[Any]):
-    """A cursor whose methods block, but are awaited like those of an `AsyncCursor`."""
-
-    async def execute(self, *arguments: Any) -> Any:  # type: ignore[override]
-        return super().execute(*arguments)
-
-    async def fetchall(self) -> Any:  # type: ignore[override]
-        return super().fetchall()
-
-
 class Session:
     """A connection, and the objects through which handlers use it."""
 
@@ -197,13 +186,9 @@ class Session:
         # What the handlers of a batch compete for, and how often one of them got it.
         self.transaction: Any = self._new_lock()
         self.owners = 0
-        self.cursor = AsyncCursor(connection, row_factory=tuple_row)
-        adapt(self.cursor)
+        self.cursor = open_cursor(connection)
         # For coroutines that run in a thread.
-        self.thread_cursor: Any = None
-        if isinstance(self._given, Connection):
-            self.thread_cursor = _ThreadCursor(self._given, row_factory=tuple_row)
-            adapt(self.thread_cursor)
+        self.thread_cursor: Any = open_cursor(self._given) if blocks else None
 
     def share(self, is_failed: Callable[[], bool]) -> tuple[Any, Use]:
         """Return a connection for one handler or more, and their use of the transaction."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 
 from postroad.bus.async_wakeup import AsyncWakeup
@@ -35,18 +35,14 @@ class Wakeup(LoopThread):
 
     def __init__(
         self,
-        positions: Callable[[list[str]], list[int]],
+        positions: Callable[[list[str]], Awaitable[list[int]]],
         queues: Iterable[str],
         *,
         dsn: str | None = None,
         poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
     ) -> None:
-        async def read_positions(names: list[str]) -> list[int]:
-            # Blocks nothing but this thread.
-            return positions(names)
-
         hub = None if dsn is None else ListenHub(dsn)
-        self._wakeup = _Notifying(read_positions, queues, hub=hub, poll_interval=poll_interval)
+        self._wakeup = _Notifying(positions, queues, hub=hub, poll_interval=poll_interval)
         self._changed = self._wakeup.changed = threading.Condition()
         super().__init__(self._wakeup)
         self.epoch = self._wakeup.epoch

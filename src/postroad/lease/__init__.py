@@ -21,8 +21,7 @@ the deadlines, because a call on a silent network may take longer than the lease
 When either of them dies, the service that supervises the holder stops with the error.
 """
 
-from postroad.lease.async_holder import AsyncHolder
-from postroad.lease.holder import Holder
+from postroad.lease.holder import AsyncHolder, Holder
 from postroad.lease.keeper import Keeper, lost_tokens
 
 __all__ = ["AsyncHolder", "Holder", "Keeper", "lost_tokens"]

@@ -1,15 +1,15 @@
-# Written by `make generate` from lease/async_holder.py; edit that file.
-"""A keeper at work: a thread that makes the calls that are due, and a timer for the deadlines."""
+"""A keeper at work: a task or thread makes the calls that are due, another watches deadlines."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any, Generic, TypeVar
 
 from postroad.backoff import Backoff
+from postroad.blocking import resolved
 from postroad.lease.keeper import Keeper
-from postroad.service import ThreadAutoResetEvent, ThreadService
+from postroad.service import AutoResetEvent, Service, ThreadAutoResetEvent, ThreadService
 
 logger = logging.getLogger(__name__)
 
@@ -20,31 +20,56 @@ L = TypeVar("L")
 MAX_LAST_ACKS = 3
 
 
-class Deadlines(ThreadService, Generic[K, L]):
+class _Woken:
+    """The part of a service of either kind that waits for `changed`."""
+
+    stopping: Any
+    announce_ready: Any
+    supervise: Any
+    stop_supervised: Any
+    _make_event: type[AutoResetEvent | ThreadAutoResetEvent]
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)  # type: ignore[call-arg]
+        self.changed = self._make_event()
+
+    def request_stop(self) -> None:
+        """Ask the service to end, without waiting for it."""
+        super().request_stop()  # type: ignore[misc]
+        self.changed.set()
+
+
+class _Deadlines(_Woken, Generic[K, L]):
     """The timer: reports leases that were not extended in time, whatever the calls wait for."""
 
     def __init__(self, keeper: Keeper[K, L], on_lost: Callable[[L], None]) -> None:
         super().__init__("lease deadlines")
         self._keeper = keeper
         self._on_lost = on_lost
-        self.changed = ThreadAutoResetEvent()
 
-    def request_stop(self) -> None:
-        """Ask the timer to end, without waiting for it."""
-        super().request_stop()
-        self.changed.set()
-
-    def run(self) -> None:
+    async def run(self) -> None:
         """Report passed deadlines until stopped."""
         self.announce_ready()
         while not self.stopping.is_set():
             for lease in self._keeper.expire():
                 logger.warning("lease_lost", extra={"reason": "it was not extended in time"})
                 self._on_lost(lease)
-            self.changed.wait(self._keeper.seconds_to_deadline())
+            await resolved(self.changed.wait(self._keeper.seconds_to_deadline()))
 
 
-class Holder(ThreadService, Generic[K, L]):
+class AsyncDeadlines(_Deadlines[K, L], Service):
+    """The timer as a task."""
+
+    _make_event = AutoResetEvent
+
+
+class Deadlines(_Deadlines[K, L], ThreadService):
+    """The timer as a thread."""
+
+    _make_event = ThreadAutoResetEvent
+
+
+class _Holder(_Woken, Generic[K, L]):
     """Extends leases while they are held and acks them in batches once they are finished.
 
     `extend` is called with leases by key and returns the keys that are lost; `ack` acks the leases
@@ -53,14 +78,16 @@ class Holder(ThreadService, Generic[K, L]):
     for each held lease that is lost; it must not block.
     """
 
+    _make_deadlines: type[AsyncDeadlines[Any, Any] | Deadlines[Any, Any]]
+
     def __init__(
         self,
         keeper: Keeper[K, L],
-        extend: Callable[[dict[K, L]], Iterable[K]],
+        extend: Callable[[dict[K, L]], Awaitable[Iterable[K]] | Iterable[K]],
         on_lost: Callable[[L], None],
         *,
         transient: tuple[type[Exception], ...],
-        ack: Callable[[dict[K, L]], None] | None = None,
+        ack: Callable[[dict[K, L]], Awaitable[None] | None] | None = None,
     ) -> None:
         super().__init__("lease holder")
         self._keeper = keeper
@@ -68,8 +95,7 @@ class Holder(ThreadService, Generic[K, L]):
         self._ack_call = ack
         self._on_lost = on_lost
         self._transient = transient
-        self._changed = ThreadAutoResetEvent()
-        self._deadlines = Deadlines(keeper, on_lost)
+        self._deadlines = self._make_deadlines(keeper, on_lost)
         self._backoff = Backoff()
         # The time for `claim`, to be read before the leases are asked for.
         self.now = keeper.clock
@@ -85,36 +111,35 @@ class Holder(ThreadService, Generic[K, L]):
     def finish(self, key: K) -> None:
         """Ack a lease with the next batch; one that was lost is ignored."""
         if self._keeper.finish(key):
-            self._changed.set()
+            self.changed.set()
 
     def request_stop(self) -> None:
-        """Ask the holder to ack what is finished and end, without waiting for it."""
-        super().request_stop()
+        """Ask the holder to ack the finished leases and end, without waiting for it."""
         self._keeper.flush()
-        self._changed.set()
+        super().request_stop()
 
-    def run(self) -> None:
+    async def run(self) -> None:
         """Make the calls that are due until stopped and nothing is left to ack."""
-        self.supervise(self._deadlines)
+        await resolved(self.supervise(self._deadlines))
         self.announce_ready()
         last_acks = 0
         try:
             while not self.stopping.is_set() or self._keeper.has_finished:
                 if leases := self._keeper.to_extend():
-                    self._extend(leases)
+                    await self._extend(leases)
                 elif leases := self._keeper.to_ack():
                     last_acks += self.stopping.is_set()
-                    if not self._ack(leases) and last_acks >= MAX_LAST_ACKS:
+                    if not await self._ack(leases) and last_acks >= MAX_LAST_ACKS:
                         break
                 else:
-                    self._changed.wait(self._keeper.rest_seconds())
+                    await resolved(self.changed.wait(self._keeper.rest_seconds()))
         finally:
-            self.stop_supervised()
+            await resolved(self.stop_supervised())
 
-    def _extend(self, leases: dict[K, L]) -> None:
+    async def _extend(self, leases: dict[K, L]) -> None:
         since = self.now()
         try:
-            lost = self._extend_call(leases)
+            lost = await resolved(self._extend_call(leases))
         except self._transient as failure:
             logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
             return
@@ -122,10 +147,10 @@ class Holder(ThreadService, Generic[K, L]):
             logger.warning("lease_lost", extra={"reason": "the server has released it"})
             self._on_lost(lease)
 
-    def _ack(self, leases: dict[K, L]) -> bool:
+    async def _ack(self, leases: dict[K, L]) -> bool:
         try:
             if self._ack_call is not None:
-                self._ack_call(leases)
+                await resolved(self._ack_call(leases))
         except self._transient as failure:
             logger.warning("ack_failed", extra={"reason": str(failure).strip()})
             self._keeper.ack_failed(leases, self._backoff.next_seconds())
@@ -133,3 +158,17 @@ class Holder(ThreadService, Generic[K, L]):
         self._backoff.reset()
         self._keeper.acked(leases)
         return True
+
+
+class AsyncHolder(_Holder[K, L], Service):
+    """A holder as a task."""
+
+    _make_event = AutoResetEvent
+    _make_deadlines = AsyncDeadlines
+
+
+class Holder(_Holder[K, L], ThreadService):
+    """A holder as a thread."""
+
+    _make_event = ThreadAutoResetEvent
+    _make_deadlines = Deadlines

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from postroad.bus import Bus, InvalidArgument
@@ -64,7 +65,7 @@ async def test_a_waiting_subscriber_is_woken_by_a_post_elsewhere(bus, database):
 
 
 def _is_listening(database: str) -> bool:
-    with Bus(database, notify=False) as bus, bus._runner._pool.connection() as connection:
+    with psycopg.connect(database) as connection:
         row = connection.execute(
             "select count(*) from pg_stat_activity where application_name = 'postroad listen'"
             " and datname = current_database() and query ilike 'listen%'"
