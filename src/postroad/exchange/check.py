@@ -31,24 +31,12 @@ from psycopg.rows import dict_row
 from postroad.exchange import status
 from postroad.exchange.errors import ExchangeError, FileUnsafe, RootForeign, storage_failure
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX, Storage
+from postroad.exchange.journal import DATABASES
 from postroad.exchange.moves import Move, redo
+from postroad.postgres.calls import invocation
 
 Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe", "unreadable"]
 
-DATABASES = "select d.id from exchange.database d order by d.id"
-FILED = "select exchange.filed(p_database => %s, p_after => %s, p_limit => %s)"
-QUARANTINE = (
-    "select exchange.quarantine(p_epoch => null, p_number => %s, p_version => %s, p_reason => %s,"
-    " p_is_there => %s, p_folder => %s)"
-)
-PLACED = (
-    "select exchange.placed(p_epoch => null, p_numbers => %s::bigint[], p_versions => %s::bigint[],"
-    " p_processes => %s::text[])"
-)
-PENDING = (
-    "select exchange.pending(p_processes => null, p_numbers => %s::bigint[], p_after => 0,"
-    " p_limit => 1)"
-)
 # Objects that neither a row names nor a server that runs has stored.
 UNLISTED = (
     "select u.name from unnest(%s::text[], %s::timestamptz[]) u (name, stored_at)"
@@ -104,6 +92,11 @@ def check(
     except OSError as failure:
         findings.append(_unreadable(failure, "", "", storage.address))
     return findings
+
+
+def _call(connection: Connection[Any], function: str, *given: Any) -> list[Any]:
+    text = f"select exchange.{invocation(function, len(given))}"
+    return [row[0] for row in connection.execute(text.encode(), given).fetchall()]
 
 
 def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
@@ -174,11 +167,11 @@ def filed(connection: Connection[Any], database: str) -> Iterator[list[Move]]:
     """Yield every file that belongs into the folders of a database, in pages."""
     after = 0
     while True:
-        rows = connection.execute(FILED, (database, after, PAGE)).fetchall()
-        yield [Move.of(fact) for (fact,) in rows]
-        if len(rows) < PAGE:
+        moves = [Move.of(one) for one in _call(connection, "filed", database, after, PAGE)]
+        yield moves
+        if len(moves) < PAGE:
             return
-        after = rows[-1][0]["number"]
+        after = moves[-1].number
 
 
 def _compared(
@@ -248,15 +241,15 @@ def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Fin
     plan: Move | None = move
     if finding.kind != "moved":
         is_there = finding.kind == "changed"
-        reason = f"found by check: {finding.detail}"
-        connection.execute(QUARANTINE, (move.number, move.version, reason, is_there, move.folder))
-        row = connection.execute(PENDING, ([move.number],)).fetchone() if is_there else None
-        plan = Move.of(row[0]) if row else None
+        given = move.version, f"found by check: {finding.detail}", is_there, move.folder
+        _call(connection, "quarantine", None, move.number, *given)
+        found = _call(connection, "pending", None, [move.number], 0, 1) if is_there else ()
+        plan = Move.of(found[0]) if found else None
     if plan is not None:
         if redo(storage, plan.database, [plan])[0] is not None:
             return finding
         processes = [plan.process] if plan.process else []
-        connection.execute(PLACED, ([plan.number], [plan.version], processes))
+        _call(connection, "placed", None, [plan.number], [plan.version], processes)
     return replace(finding, is_fixed=True)
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from postroad.exchange.errors import RootForeign, TakenOver
 from postroad.exchange.files import OBJECT_PREFIX
-from postroad.exchange.maintenance import DATABASES, RUNNING, Upkeep, is_left
+from postroad.exchange.journal import DATABASES
+from postroad.exchange.maintenance import RUNNING, Upkeep, is_left
 from postroad.exchange.mover import Mover
 from postroad.settings.exchange import ExchangeSettings
 

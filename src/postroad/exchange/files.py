@@ -148,7 +148,12 @@ class Storage(Root):
             try:
                 descriptor = os.open(name, _READ, dir_fd=parent)
             except OSError as failure:
-                raise _safe(failure, name) from failure
+                if failure.errno not in _UNSAFE:
+                    raise
+                raise FileUnsafe(
+                    f"{name} is a link, or not a plain file",
+                    hint="remove it from the root folder; the exchange follows no links",
+                ) from failure
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.close(descriptor)
                 raise FileUnsafe(f"{folder}/{name} is not a plain file")
@@ -292,15 +297,6 @@ def _opened(name: str | Path, parent: int | None = None) -> Iterator[int]:
 def _make_folder(parent: int, name: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o750, dir_fd=parent)
-
-
-def _safe(failure: OSError, name: str) -> Exception:
-    if failure.errno in _UNSAFE:
-        return FileUnsafe(
-            f"{name} is a link, or not a plain file",
-            hint="remove it from the root folder; the exchange follows no links",
-        )
-    return failure
 
 
 @contextlib.contextmanager

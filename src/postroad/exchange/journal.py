@@ -6,6 +6,7 @@ from typing import Any
 
 from postroad.postgres.journal import Journal
 
+DATABASES = "select d.id from exchange.database d order by d.id"
 CONNECTIONS = 8
 # For the parameter p_now: the clock of the journal counts. Servers of older versions give theirs.
 NOW = None

@@ -20,7 +20,7 @@ import psycopg
 from postroad.errors import PostroadError
 from postroad.exchange.errors import ExchangeError, TakenOver
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX
-from postroad.exchange.journal import NOW
+from postroad.exchange.journal import DATABASES, NOW
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.service import Service
@@ -28,7 +28,6 @@ from postroad.settings.exchange import ExchangeSettings
 
 logger = logging.getLogger(__name__)
 
-DATABASES = "select d.id from exchange.database d order by d.id"
 TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
 RUNNING = (
     "select s.root_id, s.served_seconds, s.runs[1] as run, s.epoch as last,"

@@ -11,15 +11,9 @@ from typing import Annotated, Any, Literal
 
 from psycopg import AsyncConnection
 
-from postroad.exchange.errors import (
-    ContentInvalid,
-    MessageConflict,
-    MessageNotFound,
-    OutcomeNeeded,
-    ProcessContradiction,
-    ProcessNotFound,
-)
+from postroad.exchange.errors import ContentInvalid, MessageConflict, MessageNotFound
 from postroad.exchange.names import is_id
+from postroad.exchange.protocol import judge
 from postroad.postgres.calls import call, select
 from postroad.web.tokens import hash_token, new_token
 
@@ -274,20 +268,7 @@ async def _end(
 ) -> dict[str, Any]:
     given = None, None, how, None, process, outcome, error, by
     answer: dict[str, Any] = await call(connection, "exchange.end_process", *given)
-    match answer["status"]:
-        case "MISSING":
-            raise ProcessNotFound(
-                f"there is no process {process}", hint="list them: postroad exchange processes"
-            )
-        case "OUTCOME":
-            raise OutcomeNeeded(
-                f"process {process} is {answer['state']}: its outcome is needed",
-                hint="give the outcome: COMMITTED or ABORTED",
-            )
-        case "CONFLICT":
-            raise ProcessContradiction(
-                f"process {process} is {answer['state']}; that outcome contradicts it"
-            )
+    judge(answer, process)
     return answer
 
 

@@ -58,7 +58,11 @@ def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
             kept = ("status", "expires_at")
             return {key: answer[key] for key in kept if answer.get(key) is not None}
         case "MISSING":
-            raise ProcessNotFound(f"there is no process {process}", process=process)
+            raise ProcessNotFound(
+                f"there is no process {process}",
+                hint="list them: postroad exchange processes",
+                process=process,
+            )
         case "FORBIDDEN":
             raise NotAllowed(
                 f"process {process} is another client's",
@@ -72,7 +76,7 @@ def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
         case "OUTCOME":
             raise OutcomeNeeded(
                 f"process {process} is {answer['state']}; this needs an outcome",
-                hint='give {"outcome": "COMMITTED"} or {"outcome": "ABORTED"}',
+                hint="give the outcome: COMMITTED or ABORTED",
             )
     raise ProcessContradiction(
         f"process {process} is {answer.get('state')}"

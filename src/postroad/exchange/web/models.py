@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from postroad.exchange.names import Id
+from postroad.exchange.operations import Outcome
 from postroad.exchange.web.values import BigInteger, Text
 
 Attempt = Annotated[Text, StringConstraints(min_length=1, max_length=128)]
@@ -16,7 +17,6 @@ Delay = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
 MediaType = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$", max_length=127)
 ]
-Outcome = Literal["COMMITTED", "ABORTED"]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Size = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
