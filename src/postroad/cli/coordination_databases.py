@@ -13,8 +13,9 @@ from pydantic import SecretStr
 
 from postroad.cli.components import install_all
 from postroad.cli.context import Application
-from postroad.coordination.calls import BECOME, translated
 from postroad.postgres import connect
+from postroad.postgres.calls import call
+from postroad.postgres.connections import run_blocking
 from postroad.settings import CoordinationSettings
 
 NAMES = {
@@ -65,8 +66,7 @@ def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
         _create(dsn, database)
     with connect(dsn) as connection:
         install_all(connection)
-    with connect(dsn) as connection, translated():
-        connection.execute(BECOME, (role, name))
+    run_blocking(dsn, call, "coordination.become", role, name)
 
 
 def _create(dsn: str, database: str) -> None:

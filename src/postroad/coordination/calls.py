@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +11,6 @@ from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
-from postroad.coordination.errors import translate
 from postroad.postgres.calls import Connection
 
 # Python refuses to convert integers of more digits.
@@ -28,7 +25,6 @@ CHANNEL = "coordination"
 CAPTURED = "captured"
 PUBLISHED = "published"
 
-BECOME = "select coordination.become(%s, %s)"
 PULL = (
     "select page::text, events, payloads, more, next_position, next_sequence, afters, befores"
     " from coordination.pull(%s, %s, %s, 2)"
@@ -87,14 +83,6 @@ def pass_arrays(connection: Connection) -> None:
     connection.adapters.register_dumper(TextArray, _TextArrayDumper)
 
 
-async def fetch_value(connection: Connection, query: str, *parameters: object) -> Any:
-    """Run a query; return the first column of its first row, or None. Raises CoordinationError."""
-    with translated():
-        cursor = await connection.execute(query.encode(), parameters or None)
-        row = await cursor.fetchone()
-    return row[0] if row else None
-
-
 def read_exactly(cursor: psycopg.AsyncCursor[Any]) -> None:
     """Make the cursor read JSON numbers that have a fraction as Decimal instead of float."""
     set_json_loads(_load_exactly, cursor)
@@ -106,15 +94,3 @@ def _load_exactly(text: str | bytes) -> Any:
         parse_float=Decimal,
         parse_int=lambda digits: (int if len(digits) < MAX_INTEGER_DIGITS else Decimal)(digits),
     )
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise the component's errors instead of the driver's."""
-    try:
-        yield
-    except psycopg.Error as error:
-        own = translate(error)
-        if own is None:
-            raise
-        raise own from error

@@ -24,12 +24,11 @@ import psycopg
 
 from postroad.bus.reconnect import TRANSIENT
 from postroad.coordination import calls
-from postroad.coordination.calls import translated
 from postroad.coordination.errors import EventNotFound, EventsPurged, WriterUnreachable
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
 from postroad.coordination.snapshot import take_snapshot
-from postroad.postgres.calls import Connection, call
+from postroad.postgres.calls import Connection, call, run
 from postroad.postgres.connections import connect_async
 
 logger = logging.getLogger(__name__)
@@ -176,11 +175,9 @@ class Reader(PollingService):
         self.pulls += 1
         while True:
             try:
-                with translated():
-                    cursor = await writer.execute(
-                        self._pull_call, (position, sequence, self._page), binary=True
-                    )
-                break
+                given = position, sequence, self._page
+                (row,) = await run(writer.cursor(binary=True), self._pull_call, *given)
+                return Page(*row)
             except psycopg.errors.UndefinedFunction:
                 if self._pull_call == calls.PULL_VERSION_1:
                     raise
@@ -190,10 +187,6 @@ class Reader(PollingService):
                 if self._page == 1:
                     raise
                 self._page = max(1, self._page // 2)
-        row = await cursor.fetchone()
-        if row is None:
-            return Page("", 0, 0, False, position, sequence)
-        return Page(*row)
 
     async def _check(self, connection: Connection) -> int:
         """Vote on the events that wait for the Reader's own checks."""

@@ -7,15 +7,14 @@ none is left out or applied twice. After an interruption the copy starts again.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from psycopg import IsolationLevel, sql
+from psycopg.types.json import Jsonb
 
-from postroad.coordination.calls import fetch_value
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, call, value
 from postroad.postgres.connections import connect_async
 
 logger = logging.getLogger(__name__)
@@ -37,10 +36,10 @@ async def take_snapshot(
     ):
         await source.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         await source.set_read_only(True)
-        snapshot = await fetch_value(source, "select coordination.snapshot()")
-        kept = await fetch_value(
+        snapshot = await call(source, "coordination.snapshot")
+        kept = await value(
             target,
-            "select coalesce(json_object_agg(name, format('%I.%I', schema_name, table_name)),"
+            "select coalesce(json_object_agg(name, format('%%I.%%I', schema_name, table_name)),"
             " '{}') from coordination.entity where role = 'replica'",
         )
         snapshot["columns"] = {
@@ -48,8 +47,7 @@ async def take_snapshot(
         }
         for entity in snapshot["columns"]:
             copied[entity] = await _copy(source, target, snapshot, entity, progress)
-        close = "select coordination.close_snapshot(%s::jsonb)"
-        await fetch_value(target, close, json.dumps(snapshot))
+        await call(target, "coordination.close_snapshot", Jsonb(snapshot))
     logger.info("snapshot_taken", extra={"rows": copied, "position": snapshot["position"]})
     return copied
 
@@ -61,9 +59,8 @@ async def _copy(
     entity: str,
     progress: Callable[[str, int], None] | None,
 ) -> int:
-    columns = await fetch_value(
-        target, "select coordination.open_snapshot(%s, %s)", entity, snapshot["columns"][entity]
-    )
+    given = entity, snapshot["columns"][entity]
+    columns = await call(target, "coordination.open_snapshot", *given)
     named = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
     # The table's name was quoted by the database that has it.
     reading = sql.SQL("copy (select {} from {}) to stdout").format(

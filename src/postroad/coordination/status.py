@@ -12,11 +12,11 @@ from inspect import get_annotations
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, dict_row
 
 from postroad.coordination.calls import read_exactly
 from postroad.coordination.errors import EventNotFound
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, run
 
 T = TypeVar("T")
 
@@ -85,28 +85,12 @@ class EventDetail:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Events by state, and how many of them are parked somewhere."""
+    """How many events are kept, are unfinished, and are parked at a reader."""
 
-    states: dict[str, int]
+    events: int
     unfinished: int
     parked: int
     readers: int
-
-
-@dataclass(frozen=True, slots=True)
-class EntityStatus:
-    """A registered entity of one database."""
-
-    name: str
-    role: str
-    schema_name: str
-    table_name: str
-    key_columns: list[str]
-    columns: list[str]
-    version: int
-    mode: str
-    on_conflict: str
-    level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,24 +152,25 @@ async def _one_event(connection: Connection, relation: str, event_id: int) -> Ev
 
 
 async def summary(connection: Connection) -> Summary:
-    """Count events by state; only those that are kept."""
-    cursor = await connection.execute(
-        "select state, count(*) from coordination.events group by state"
+    """Count events and readers; only events that are kept."""
+    (found,) = await _rows(
+        connection,
+        Summary,
+        """(select count(*) as events, count(*) filter (where "FinishedAt" is null) as unfinished,
+            (select count(*) from coordination.reader_event where is_parked) as parked,
+            (select count(*) from coordination.reader) as readers
+            from coordination."WriterEvent") s""",
     )
-    states = {str(state): int(count) for state, count in await cursor.fetchall()}
-    cursor = await connection.execute(
-        "select (select count(*) from coordination.reader_event where is_parked),"
-        " (select count(*) from coordination.reader)"
-    )
-    row = await cursor.fetchone()
-    parked, readers = (int(row[0]), int(row[1])) if row else (0, 0)
-    finished = states.get("Committed", 0) + states.get("Canceled", 0)
-    return Summary(states, sum(states.values()) - finished, parked, readers)
+    return found
 
 
-async def entities(connection: Connection) -> list[EntityStatus]:
-    """List the entities that are registered in this database, the Writer's or a Reader's."""
-    return await _rows(connection, EntityStatus, "coordination.entity order by name")
+async def entities(connection: Connection) -> list[dict[str, Any]]:
+    """List the entities that the Writer's database tracks."""
+    text = (
+        "select name, role, schema_name, table_name, key_columns, columns, version, mode,"
+        " on_conflict, level from coordination.entity where role = 'tracked' order by name"
+    )
+    return await run(connection.cursor(row_factory=dict_row), text)
 
 
 async def payloads(

@@ -29,18 +29,21 @@ def invocation(function: str, count: int) -> str:
     return f"{function}({', '.join(['%s'] * count)})"
 
 
-async def call(connection: Connection, function: str, *parameters: Any) -> Any:
-    """Call a function and return its value, the first column of its first row."""
-    text = f"select {invocation(function, len(parameters))}"
+async def value(connection: Connection, text: str, *parameters: Any) -> Any:
+    """Run a statement and return the first column of its first row, None without a row."""
     rows = await run(AsyncCursor(connection, row_factory=tuple_row), text, *parameters)
     return rows[0][0] if rows else None
+
+
+async def call(connection: Connection, function: str, *parameters: Any) -> Any:
+    """Call a function and return its value, the first column of its first row."""
+    return await value(connection, f"select {invocation(function, len(parameters))}", *parameters)
 
 
 async def change(connection: Connection, function: str, *parameters: Any) -> Any:
     """Call a function whose events belong to the current trace; return its value."""
     text = f"select {invocation(function, len(parameters))}{trace.FOLLOWED}"
-    cursor = AsyncCursor(connection, row_factory=tuple_row)
-    return (await run(cursor, text, *parameters, trace.line()))[0][0]
+    return await value(connection, text, *parameters, trace.line())
 
 
 async def select(connection: Connection, function: str, *parameters: Any) -> list[Row]:

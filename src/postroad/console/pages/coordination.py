@@ -26,12 +26,11 @@ async def _overview(view: View) -> None:
         found = await view.cached(
             "coordination.summary", lambda: connections.run(status.summary), 5
         )
-        events = sum(found.states.values())
         await readers(view)
         return figures(
             [
                 (t.plural("coordination.readers_n", found.readers), number(found.readers), ""),
-                (t.plural("coordination.events_n", events), number(events), ""),
+                (t.plural("coordination.events_n", found.events), number(found.events), ""),
                 (t("coordination.unfinished"), number(found.unfinished), ""),
                 (t("coordination.parked"), number(found.parked), "bad" if found.parked else "good"),
             ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -77,8 +77,7 @@ def make_application(
     @router.get("/entities", summary="The entities that are tracked", tags=["entities"])
     async def list_entities() -> list[dict[str, Any]]:
         async with databases.writer.connection() as connection:
-            found = await status.entities(connection)
-        return [asdict(each) for each in found if each.role == "tracked"]
+            return await status.entities(connection)
 
     copies = {copy.name: copy for copy in replicas or ()}
     for shape in shapes:

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from postroad.coordination.calls import fetch_value
+from postroad.postgres.calls import value
 from postroad.postgres.connections import Pool
 
 POLL_SECONDS = 0.1
@@ -34,7 +34,7 @@ async def changes(
     """Yield changes until the client is gone: those after a number, or from now on."""
     if after is None:
         async with reader.connection() as connection:
-            after = int(await fetch_value(connection, _LAST))
+            after = int(await value(connection, _LAST))
     yield ": listening\n\n"
     rounds = 0
     while not await is_gone():

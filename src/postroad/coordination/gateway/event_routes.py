@@ -15,13 +15,13 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from postroad.coordination import operations, status
-from postroad.coordination.calls import fetch_value
 from postroad.coordination.errors import CoordinatorBehind, EventNotFound
 from postroad.coordination.gateway.waiting import poll
 from postroad.coordination.resources import EVENTS, READERS
 from postroad.operate import Page as ResourcePage
 from postroad.operate import Resource
 from postroad.operate.http import add_list
+from postroad.postgres.calls import value
 from postroad.postgres.connections import Pool
 from postroad.web.cursors import decode_cursor
 from postroad.web.errors import RequestInvalid
@@ -164,7 +164,7 @@ async def check_entity(database: Pool, entity: str | None) -> None:
     is_known = False
     if "\x00" not in entity:
         async with database.connection() as connection:
-            is_known = await fetch_value(connection, _ENTITY, entity)
+            is_known = await value(connection, _ENTITY, entity)
     if not is_known:
         raise RequestInvalid(
             f"no entity is called {entity[:80]!r}", hint="GET /coordination/v1/entities lists them"

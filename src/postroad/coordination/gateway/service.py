@@ -73,10 +73,11 @@ class Gateway(Service):
 
     async def run(self) -> None:
         """Serve the tracked entities, those that are registered later included."""
+        backoff = Backoff(longest=timedelta(seconds=FOLLOW_SECONDS))
         async with open_databases(*self._databases) as databases:
-            shapes = await self._wait_for_shapes(databases.writer)
-            if shapes is None:
-                return
+            while (shapes := await self._read_shapes(databases.writer, "tracked")) is None:
+                if await self.pause(backoff.next_seconds()):
+                    return
             replicas = await self._read_shapes(databases.reader, "replica")
             self._app = make_application(databases, shapes, replicas, **self._options)
             async with self._serving():
@@ -102,24 +103,15 @@ class Gateway(Service):
         )
         return self.server
 
-    async def _wait_for_shapes(self, writer: Pool) -> list[Shape] | None:
-        backoff = Backoff(longest=timedelta(seconds=FOLLOW_SECONDS))
-        while not self.stopping.is_set():
-            try:
-                async with writer.connection(timeout=FOLLOW_SECONDS) as connection:
-                    return await read_shapes(connection)
-            except _NOT_YET as failure:
-                logger.warning("writer_not_ready", extra={"reason": str(failure).strip()})
-                self.signals.emit("waiting", str(failure))
-                await self.pause(backoff.next_seconds())
-        return None
-
     async def _read_shapes(
         self, database: Pool, role: Literal["tracked", "replica"]
     ) -> list[Shape] | None:
         try:
             async with database.connection(timeout=FOLLOW_SECONDS) as connection:
                 return await read_shapes(connection, role)
-        except _NOT_YET:
-            # Each request reports it.
+        except _NOT_YET as failure:
+            # Later each request reports it.
+            level = logging.DEBUG if self._ready.is_set() else logging.WARNING
+            logger.log(level, "entities_not_read", extra={"reason": str(failure).strip()})
+            self.signals.emit("waiting", str(failure))
             return None

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from postroad.coordination.calls import fetch_value
 from postroad.coordination.errors import CoordinationError, EventNotFound, ReaderBehind
+from postroad.postgres.calls import value
 from postroad.postgres.connections import Pool
 
 FIRST_PAUSE_SECONDS = 0.005
@@ -44,11 +44,11 @@ async def wait_for_event(event_id: int, writer: Pool, reader: Pool, timeout: tim
     async def is_finished() -> bool:
         nonlocal position
         async with reader.connection() as connection:
-            if await fetch_value(connection, _FINISHED, event_id, position):
+            if await value(connection, _FINISHED, event_id, position):
                 return True
         if position is None:
             async with writer.connection() as connection:
-                found = await fetch_value(connection, _POSITION, event_id)
+                found = await value(connection, _POSITION, event_id)
             if found is None:
                 raise EventNotFound(
                     f"the Writer has no event {event_id}",
