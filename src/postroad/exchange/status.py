@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from postroad.postgres.calls import call
+from postroad.postgres.calls import call, run
 
 SERVER = (
     "select s.*, (select count(*) from exchange.move) as pending,"
@@ -30,14 +30,13 @@ TRAFFIC = (
 
 async def server(connection: AsyncConnection[Any]) -> dict[str, Any]:
     """Return which process serves, since when, and how many file moves are pending."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        return await (await cursor.execute(SERVER)).fetchone() or {}
+    (found,) = await run(connection.cursor(row_factory=dict_row), SERVER)
+    return dict(found)
 
 
 async def traffic(connection: AsyncConnection[Any]) -> list[dict[str, Any]]:
     """Return per database the messages received so far, and those handed over per second."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        return await (await cursor.execute(TRAFFIC)).fetchall()
+    return await run(connection.cursor(row_factory=dict_row), TRAFFIC)
 
 
 async def process(connection: AsyncConnection[Any], id_: str) -> dict[str, Any] | None:

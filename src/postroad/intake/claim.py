@@ -61,15 +61,17 @@ class Claim:
         if ids:
             await self.change("release", ids, note)
 
-    async def attempt(self, row: Row, work: Callable[[], Awaitable[None]]) -> None:
-        """Run the work of one file and record a failure; the file is held on after a success.
+    async def attempt(self, row: Row, work: Callable[..., Awaitable[None]], *given: Any) -> bool:
+        """Do the work of one file, or record its failure; return whether it succeeded.
+
+        The file is held on after a success.
 
         Raises SourceError, StoreError and TemporaryFolderFull: they concern every file, and do not
         count as an attempt of this one.
         """
         file_id = row["id"]
         try:
-            await work()
+            await work(row, *given)
         except errors.LeaseLost:
             logger.info("lease_lost", extra={"file_id": file_id})
         except errors.FileVanished as failure:
@@ -93,8 +95,9 @@ class Claim:
             logger.exception("transfer_failed", extra={"file_id": file_id})
             await self._fail(file_id, f"unexpected error: {type(failure).__name__}: {failure}")
         else:
-            return
+            return True
         self.holder.release(file_id)
+        return False
 
     async def _fail(self, file_id: int, problem: str, *, is_final: bool = False) -> None:
         most = self.engine.settings.max_attempts

@@ -140,10 +140,8 @@ class Engine:
         failures = await self.journal.change("store_failed", self.store.name, failure.message)
         logger.warning("store_failed", extra={"store": self.store.name, "reason": failure.message})
         if failures == 1:
-            key, title = (
-                alert_key("store", self.store.name),
-                "The store of the intake cannot be used",
-            )
+            title = "The store of the intake cannot be used"
+            key = alert_key("store", self.store.name)
             await self.alert(key, "error", title, failure.message)
 
     async def store_works(self) -> None:

@@ -27,15 +27,10 @@ async def upload(engine: Engine, ids: list[int]) -> list[int]:
     done: list[int] = []
     async with claim(engine, ids, "upload") as held:
         for row in held.rows:
-
-            async def one(row: Row = row) -> None:
-                await _send(held, row)
-                done.append(row["id"])
-
             if await engine.temporary.size(temporary_name(row)) is None:
                 await held.change("download_again", row["id"])
-            else:
-                await held.attempt(row, one)
+            elif await held.attempt(row, _send, held):
+                done.append(row["id"])
             held.holder.release(row["id"])
         # Not after a failure of the store, which ends the block.
         if done:
@@ -43,7 +38,7 @@ async def upload(engine: Engine, ids: list[int]) -> list[int]:
     return done
 
 
-async def _send(held: Claim, row: Row) -> None:
+async def _send(row: Row, held: Claim) -> None:
     engine = held.engine
     server = await engine.server(row["server_id"])
     key, name = object_key(server["name"], bytes(row["path"]), row["version"]), temporary_name(row)

@@ -68,16 +68,12 @@ async def _fetch(
     if small:
         await _store_small(held, server, small, source, done)
     for row in large:
-
-        async def one(row: Row = row) -> None:
-            await (_stream if is_streamed else _download)(held, server, row, source)
+        if await held.attempt(row, _stream if is_streamed else _download, held, server, source):
             done.append(row["id"])
-
-        await held.attempt(row, one)
         held.holder.release(row["id"])
 
 
-async def _stream(held: Claim, server: Row, row: Row, source: Source) -> None:
+async def _stream(row: Row, held: Claim, server: Row, source: Source) -> None:
     store = held.engine.store
     upload = Upload(
         held, store, row, object_key(server["name"], bytes(row["path"]), row["version"])
@@ -87,7 +83,7 @@ async def _stream(held: Claim, server: Row, row: Row, source: Source) -> None:
     await held.change("uploaded", [row["id"]], store.name, [upload.key], [digest])
 
 
-async def _download(held: Claim, server: Row, row: Row, source: Source) -> None:
+async def _download(row: Row, held: Claim, server: Row, source: Source) -> None:
     engine = held.engine
     try:
         upload = Upload(held, engine.temporary, row, temporary_name(row))
@@ -136,24 +132,22 @@ async def _store_small(
         for file_id in ids:
             held.holder.release(file_id)
 
+    async def store(row: Row) -> None:
+        held.check(row["id"])
+        async with answering(row["filename"], source):
+            data, found = await _read(source, remote_path(server, row), row["filesize"])
+        same_version(found, row)
+        if len(data) != row["filesize"]:
+            raise errors.FileChanged(f"{row['filename']} is shorter than its reported size")
+        held.check(row["id"])
+        key = object_key(server["name"], bytes(row["path"]), row["version"])
+        digest = hashlib.sha256(data).hexdigest()
+        await engine.store.put(key, data, digest)
+        stored.append((row["id"], key, digest))
+
     async def carry() -> None:
         while waiting:
-            row = waiting.pop()
-
-            async def one(row: Row = row) -> None:
-                held.check(row["id"])
-                async with answering(row["filename"], source):
-                    data, found = await _read(source, remote_path(server, row), row["filesize"])
-                same_version(found, row)
-                if len(data) != row["filesize"]:
-                    raise errors.FileChanged(f"{row['filename']} is shorter than its reported size")
-                held.check(row["id"])
-                key = object_key(server["name"], bytes(row["path"]), row["version"])
-                digest = hashlib.sha256(data).hexdigest()
-                await engine.store.put(key, data, digest)
-                stored.append((row["id"], key, digest))
-
-            await held.attempt(row, one)
+            await held.attempt(waiting.pop(), store)
             if len(stored) >= RECORD_BATCH:
                 await record()
 

@@ -103,9 +103,9 @@ class Upload:
 
     async def _is_finished_object(self) -> bool:
         """Check whether an earlier worker completed the upload and died before recording it."""
-        whole = sum(part.size for part in self.stored.values()) == self.row["filesize"]
         size: int = self.row["filesize"]
-        return whole and await self.store.size(self.key) == size
+        is_whole = sum(part.size for part in self.stored.values()) == size
+        return is_whole and await self.store.size(self.key) == size
 
     async def forget(self) -> None:
         """Drop the upload, in the journal and in the store."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 from typing import Annotated, Any
@@ -180,7 +179,8 @@ async def _receive(request: Request, mover: Mover, database: str, limit: int) ->
                 held.clear()
         await mover.in_thread(write_all, descriptor, bytes(held))
     except BaseException as failure:
-        await mover.in_thread(_leave, writer, failure)
+        # The writer removes its file.
+        await mover.in_thread(writer.__exit__, type(failure), failure, failure.__traceback__)
         if isinstance(failure, ClientDisconnect):
             raise FileNotInProcess("the upload was cut off; send it again") from failure
         raise
@@ -193,9 +193,3 @@ async def _receive(request: Request, mover: Mover, database: str, limit: int) ->
 def _refuse_too_large(size: int, limit: int) -> None:
     if size > limit:
         raise BodyTooLarge(f"a reply may have {limit} bytes")
-
-
-def _leave(writer: Any, failure: BaseException) -> None:
-    """Let the writer remove its file; the failure is raised in its own task."""
-    with contextlib.suppress(BaseException):
-        writer.__exit__(type(failure), failure, failure.__traceback__)

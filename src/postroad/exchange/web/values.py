@@ -7,6 +7,7 @@ its answer as bytes, so that stored JSON is sent as it is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -115,19 +116,12 @@ async def _read(request: Request) -> bytes:
 
 async def _parsed(adapter: TypeAdapter[Any], body: bytes) -> Any:
     """Parse a JSON body. Raises ContentInvalid or RequestValidationError, both 422."""
-    if len(body) > LARGE_BYTES:
-        async with _large:
-            return _validated(adapter, body)
-    return _validated(adapter, body)
-
-
-def _validated(adapter: TypeAdapter[Any], body: bytes) -> Any:
-    value = parse(body)
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as failure:
-        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in failure.errors()]
-        raise RequestValidationError(faults) from failure
+    async with _large if len(body) > LARGE_BYTES else contextlib.nullcontext():
+        try:
+            return adapter.validate_python(parse(body))
+        except ValidationError as failure:
+            faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in failure.errors()]
+            raise RequestValidationError(faults) from failure
 
 
 @dataclass(frozen=True)
