@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 import psycopg
-from psycopg import AsyncCursor, sql
+from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
@@ -31,12 +31,13 @@ from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.reader import verified
 from postroad.exchange.replies import REPLIES
+from postroad.postgres.calls import Connection, select, value
 
 logger = logging.getLogger(__name__)
 
 ROUTES = "select * from exchange.route order by id"
 # By one server at a time, so that the messages of a queue keep their order.
-LOCK = "select pg_try_advisory_xact_lock(exchange._lock_class() + 3, hashtext(%s)) as is_mine"
+LOCK = "select pg_try_advisory_xact_lock(exchange._lock_class() + 3, hashtext(%s))"
 CONSUME = (
     "select (c).iid, (c).data::text as data, mbus.follow_trace((c).headers) as traceparent"
     " from mbus.{}() c"
@@ -91,8 +92,7 @@ class Routes(Upkeep):
                 consume = sql.SQL(CONSUME).format(
                     sql.Identifier(f"consume_{route['queue']}_by_default")
                 )
-                await cursor.execute(LOCK, (route["id"],))
-                if not (await cursor.fetchone() or {}).get("is_mine"):
+                if not await value(connection, LOCK, route["id"]):
                     return False
                 await cursor.execute(consume)
                 found = await cursor.fetchone()
@@ -103,7 +103,7 @@ class Routes(Upkeep):
                 stored = arrival.content.stored
                 await mover.in_thread(storage.write, database, "Messages", temporary, stored)
                 is_named = True
-                row = await _recorded(cursor, self._journal.epoch, arrival, temporary)
+                row = await _recorded(connection, self._journal.epoch, arrival, temporary)
         except ExchangeError:
             is_named = False
             raise
@@ -135,7 +135,7 @@ class Routes(Upkeep):
 
 
 async def _recorded(
-    cursor: AsyncCursor[dict[str, Any]], epoch: int, arrival: Arrival, temporary: str
+    connection: Connection, epoch: int, arrival: Arrival, temporary: str
 ) -> dict[str, Any]:
     """Record what was consumed in the same transaction: always as a message of its own.
 
@@ -145,10 +145,7 @@ async def _recorded(
     name = arrival.id
     while True:
         items = orjson.dumps([item_of(arrival, temporary)]).decode()
-        await cursor.execute("select * from exchange.intake(%s, %s)", (epoch, items))
-        row = await cursor.fetchone()
-        if row is None:
-            raise RuntimeError("the journal did not answer")
+        (row,) = await select(connection, "exchange.intake", epoch, items)
         if row["answer"] == "new":
             return row
         arrival = replace(arrival, id=f"{name[:47]}.{secrets.token_hex(8)}")

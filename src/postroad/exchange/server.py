@@ -33,8 +33,8 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.maintenance import Heartbeat, Maintenance
 from postroad.exchange.mover import Mover
 from postroad.exchange.routes import Routes
+from postroad.postgres.calls import call, select, value
 from postroad.postgres.connections import network_parameters
-from postroad.postgres.errors import raised_by
 from postroad.postgres.journal import KEEPALIVES
 from postroad.service import Service
 from postroad.settings import HttpSettings
@@ -50,18 +50,12 @@ logger = logging.getLogger(__name__)
 
 # A server of an older version takes it exclusively.
 LOCK = "select pg_try_advisory_lock_shared(exchange._lock_class(), 1)"
-REMOVE_DEAD = "select m.epoch, m.holder from exchange.remove_dead(%s) m"
 REMOVE_KILLED = (
     "select exchange.leave(m.epoch) from exchange.member m where m.epoch = any(%s)"
     " and pg_try_advisory_xact_lock(exchange._lock_class() + 2, m.epoch::integer)"
 )
-TAKE_OVER = (
-    "select s.epoch, s.served_seconds, s.runs"
-    " from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
-)
 ROOT = "select s.root_id from exchange.server s"
-HOLD = "select exchange.hold(%s)"
-# In a statement of its own: that of TAKE_OVER does not see one that it has waited for.
+# In a statement of its own: that of `take_over` does not see one that it has waited for.
 EARLIER = "select m.epoch from exchange.member m where m.epoch < %s"
 OTHERS = "select m.epoch from exchange.member m where m.epoch <> %s"
 # One that runs may have lost its lock for a moment. One whose process is gone does not come back.
@@ -208,9 +202,7 @@ class ExchangeServer(Service):
         )
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
         while True:
-            cursor = await connection.execute(LOCK)
-            row = await cursor.fetchone()
-            if row and row[0]:
+            if await value(connection, LOCK):
                 return connection
             if asyncio.get_running_loop().time() > deadline:
                 await connection.close()
@@ -226,13 +218,11 @@ class ExchangeServer(Service):
         """Begin to serve with a new generation; return the root, and whether no server ran."""
         host = socket.gethostname()
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
-        while True:
-            found = await lock.execute(REMOVE_DEAD, (SILENT,))
-            killed = [
-                epoch for epoch, holder in await found.fetchall() if _is_killed(epoch, holder, host)
-            ]
-            if not killed:
-                break
+        while killed := [
+            one["epoch"]
+            for one in await select(lock, "exchange.remove_dead", SILENT)
+            if _is_killed(one["epoch"], one["holder"], host)
+        ]:
             await lock.execute(REMOVE_KILLED, (killed,))
             if asyncio.get_running_loop().time() > deadline:
                 break
@@ -248,23 +238,18 @@ class ExchangeServer(Service):
         )
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
         while True:
-            ((known,),) = await (await lock.execute(ROOT)).fetchall()
+            known = await value(lock, ROOT)
             if self._storage.objects and known != root_id and not self._storage.is_new:
                 raise RootForeign(
                     f"{self._storage.address} is the root of another journal",
                     hint="give each journal a bucket or a prefix of its own",
                 )
             try:
-                row = await (await lock.execute(TAKE_OVER, (root_id, *parameters))).fetchone()
-                journal.epoch, self._served_seconds, self._runs = row or (0, 0.0, [])
-                _joined.add(journal.epoch)
-                earlier = await (await lock.execute(EARLIER, (journal.epoch,))).fetchone()
-            except psycopg.Error as failure:
-                raised = raised_by(ExchangeError, failure) or failure
-                is_late = asyncio.get_running_loop().time() > deadline
-                if not (isinstance(raised, RootForeign) and self._storage.is_new):
-                    raise raised from failure
-                if is_late:
+                (shared,) = await select(lock, "exchange.take_over", root_id, *parameters)
+            except RootForeign as failure:
+                if not self._storage.is_new:
+                    raise
+                if asyncio.get_running_loop().time() > deadline:
                     marker = f'{{"root": "{known}"}}'
                     raise RootForeign(
                         f"{self._storage.address} has no marker, and the journal has messages",
@@ -274,7 +259,10 @@ class ExchangeServer(Service):
                 await asyncio.sleep(0.1)
                 root_id = await self._open_root()
             else:
-                return root_id, earlier is None
+                journal.epoch, self._served_seconds = shared["epoch"], shared["served_seconds"]
+                self._runs = shared["runs"]
+                _joined.add(journal.epoch)
+                return root_id, await value(lock, EARLIER, journal.epoch) is None
 
     async def _refuse_copy(self, lock: psycopg.AsyncConnection[Any], epoch: int) -> None:
         """Raise RootLocked if servers of another journal, such as a copy of it, use the root.
@@ -284,7 +272,7 @@ class ExchangeServer(Service):
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
         facts = self._served_seconds, self._runs
         while not await asyncio.to_thread(self._storage.is_alone, *facts):
-            if await (await lock.execute(OTHERS, (epoch,))).fetchone():
+            if await value(lock, OTHERS, epoch):
                 return
             if asyncio.get_running_loop().time() > deadline:
                 raise RootLocked(
@@ -330,15 +318,15 @@ class ExchangeServer(Service):
                     continue
             try:
                 lock = await self._lock()
-                await lock.execute(HOLD, (epoch,))
-            except psycopg.Error as failure:
-                # One without the lock of this server would pass for one that has it.
-                await lock.close()
-                if (raised := raised_by(ExchangeError, failure)) is not None:
-                    raise raised from failure
-                logger.info("lock_not_back_yet", extra={"reason": str(failure).strip()})
+                await call(lock, "exchange.hold", epoch)
             except RootLocked as taken:
                 raise TakenOver("another server has taken over this exchange") from taken
+            except (psycopg.Error, ExchangeError) as failure:
+                # One without the lock of this server would pass for one that has it.
+                await lock.close()
+                if isinstance(failure, ExchangeError):
+                    raise
+                logger.info("lock_not_back_yet", extra={"reason": str(failure).strip()})
         return lock
 
 
