@@ -9,7 +9,6 @@ connecting ──> working ──nothing to do──> waiting ──woken, or th
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from contextlib import AsyncExitStack
@@ -25,7 +24,7 @@ from postroad.coordination.errors import CoordinationError, translate
 from postroad.postgres.calls import Connection, call
 from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub, Notice
-from postroad.service import Service
+from postroad.service import AutoResetEvent, Service
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class PollingService(Service):
         self.dsn = dsn
         self._services = services
         self._notice = notice
-        self._noticed = asyncio.Event()
+        self._noticed = AutoResetEvent()
         self._pause_seconds = pause.total_seconds()
         self._listens = listen
 
@@ -108,14 +107,11 @@ class PollingService(Service):
             await hub.start()
         self.announce_ready()
         while not self.stopping.is_set():
-            self._noticed.clear()
             again = await self.work(connection)
             backoff.reset()
             self.signals.emit("worked", again)
             if not again:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._pause_seconds):
-                        await self._noticed.wait()
+                await self._noticed.wait(self._pause_seconds)
 
     def _on_notice(self, notice: Notice) -> None:
         # Without a payload: notices may have been lost while the hub was connecting.

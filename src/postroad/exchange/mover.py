@@ -21,6 +21,7 @@ from postroad.exchange.errors import ExchangeError, FileMissing, TakenOver, stor
 from postroad.exchange.files import Storage
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.moves import Move, redo
+from postroad.service import AutoResetEvent
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Mover:
         self._processes: set[str] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._recording: asyncio.Task[None] | None = None
-        self._is_urgent = asyncio.Event()
+        self._is_urgent = AutoResetEvent()
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a blocking file operation. Raises StorageFailed, StorageFull."""
@@ -282,10 +283,7 @@ class Mover:
     async def _record(self) -> None:
         try:
             while self._placed or self._processes or self._waiters:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RECORD_DELAY_SECONDS):
-                        await self._is_urgent.wait()
-                self._is_urgent.clear()
+                await self._is_urgent.wait(RECORD_DELAY_SECONDS)
                 await self._record_batch()
         finally:
             self._recording = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from postroad.errors import PostroadError
-from postroad.exchange.content import digest_of
+from postroad.exchange.content import Content, digest_of
 from postroad.exchange.errors import (
     DatabaseNotFound,
     ProcessNotFound,
@@ -27,15 +28,16 @@ from postroad.exchange.errors import (
 from postroad.exchange.journal import NOW, ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
-from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, judge
+from postroad.exchange.protocol import CANCELLED, Uploaded, judge
 from postroad.exchange.reader import Wanted, read_inline_many
 from postroad.settings.exchange import ExchangeSettings
 
 if TYPE_CHECKING:
-    from postroad.exchange.web.models import Start
+    from postroad.exchange.web.models import ReplyGiven, Start
 
 FIND = "select p.database_id, p.client_id from exchange.process p where p.id = %s"
 
+NAMED_OF_A_REPLY = ("name", "recipient", "reply_to", "sha256")
 SHOWN_OF_A_FILE = ("name", "id", "sender", "sequence", "size", "sha256")
 INLINE_TOTAL_BYTES = 4 * 1024 * 1024
 MAX_PICKS = 20
@@ -167,7 +169,7 @@ class Processes:
         self,
         client: str,
         process: str,
-        replies: Sequence[Reply],
+        replies: Sequence[tuple[ReplyGiven, Content | None]],
         results: dict[str, dict[str, Any]],
     ) -> dict[str, Any]:
         """API_3. Returns OK or CANCELLED; replies are durable before it does."""
@@ -175,29 +177,23 @@ class Processes:
         if found is None:
             return dict(CANCELLED)
         database, _ = found
-        named = sorted((one.name, one.recipient, one.reply_to, one.sha256) for one in replies)
-        contents = {
-            self.mover.storage.temporary_name(): reply
-            for reply in replies
-            if reply.content is not None
-        }
-        temporaries = {reply.name: temporary for temporary, reply in contents.items()}
-        items = [
-            reply.as_item(place, temporaries.get(reply.name)) for place, reply in enumerate(replies)
-        ]
+        mover, storage = self.mover, self.mover.storage
+        contents: dict[str, bytes] = {}
+        items: list[dict[str, Any]] = []
+        for place, (reply, content) in enumerate(replies):
+            item = reply.model_dump(include={*NAMED_OF_A_REPLY})
+            if content is not None:
+                item |= {"sha256": content.sha256, "temporary": storage.temporary_name()}
+                item |= {"size": content.size, "media_type": content.media_type}
+                contents[item["temporary"]] = content.stored
+            items.append(item | {"is_group": False, "place": place})
+        named = sorted([item[key] for key in NAMED_OF_A_REPLY] for item in items)
         given = digest_of(named, results), Jsonb(items), Jsonb(results)
+        write = functools.partial(mover.in_thread, storage.write, database, "Prepared")
         try:
-            await asyncio.gather(
-                *(
-                    self.mover.in_thread(
-                        self.mover.storage.write, database, "Prepared", temporary, content.stored
-                    )
-                    for temporary, reply in contents.items()
-                    if (content := reply.content) is not None
-                )
-            )
+            await asyncio.gather(*(write(name, stored) for name, stored in contents.items()))
         except BaseException:
-            await self.mover.drop(database, "Prepared", list(contents))
+            await mover.drop(database, "Prepared", list(contents))
             raise
         parameters = NOW, client, process, *given
         return await self._store(database, process, list(contents), "prepare", *parameters)

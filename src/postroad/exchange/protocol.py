@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from postroad.exchange.content import Content
 from postroad.exchange.errors import (
     FileNotInProcess,
     NotAllowed,
@@ -15,28 +14,6 @@ from postroad.exchange.errors import (
 )
 
 CANCELLED = {"status": "CANCELLED"}
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One reply of API_3; without content it was uploaded before and is named by its digest."""
-
-    name: str
-    recipient: str
-    reply_to: str | None
-    content: Content | None
-    sha256: str
-
-    def as_item(self, place: int, temporary: str | None) -> dict[str, Any]:
-        """Describe the reply to the journal."""
-        return {
-            **{key: getattr(self, key) for key in ("name", "recipient", "reply_to", "sha256")},
-            "size": self.content.size if self.content else None,
-            "media_type": self.content.media_type if self.content else None,
-            "is_group": False,
-            "temporary": temporary,
-            "place": place,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from postroad.exchange.content import Content, content_of
+from postroad.exchange.errors import ContentInvalid
 from postroad.exchange.names import Id
 from postroad.exchange.operations import Outcome
 from postroad.exchange.web.values import BigInteger, Text
@@ -115,6 +117,15 @@ class ReplyGiven(_Content):
         if len(given) != 1 and given not in (["body", "sha256"], ["content_base64", "sha256"]):
             raise ValueError("give exactly one of body, content_base64 and sha256")
         return self
+
+    def stored(self) -> Content | None:
+        """Return its content, None if it was uploaded before. Raises ContentInvalid."""
+        if self._given() == ["sha256"]:
+            return None
+        content = content_of(self)
+        if self.sha256 not in (None, content.sha256):
+            raise ContentInvalid(f"reply {self.name} has another sha256 than given")
+        return content
 
 
 class ResultGiven(_Body):

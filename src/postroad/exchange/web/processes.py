@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from postroad.exchange.content import Content, content_of
-from postroad.exchange.errors import ContentInvalid, FileNotInProcess, NotAllowed, ProcessNotFound
+from postroad.exchange.errors import FileNotInProcess, NotAllowed, ProcessNotFound
 from postroad.exchange.files import write_all
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.names import Id
 from postroad.exchange.processes import Call, Processes
-from postroad.exchange.protocol import CANCELLED, Reply, Uploaded
+from postroad.exchange.protocol import CANCELLED, Uploaded
 from postroad.exchange.web.answers import Prepared, Renewed, Started, Stored
 from postroad.exchange.web.identity import Caller, Client
 from postroad.exchange.web.models import Choose, Ended, Prepare, Resolve, Start
@@ -58,7 +57,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
     @call("POST", "/{id}/prepare", Prepared, 403, 409, *BODY, 507)
     async def prepare(caller: Client, id: str, given: Prepare) -> Response:
         """API_3: send replies and results; after OK the ERP may commit."""
-        replies = [_reply(each) for each in given.replies]
+        replies = [(each, each.stored()) for each in given.replies]
         if not is_process_id(id):
             return answer(CANCELLED)
         results = {
@@ -143,21 +142,6 @@ def known(text: str) -> str:
     if not is_process_id(text):
         raise ProcessNotFound("there is no such process")
     return text
-
-
-def _reply(given: Any) -> Reply:
-    content: Content | None = None
-    if given.content_base64 is not None or "body" in given.model_fields_set:
-        content = content_of(given)
-        if given.sha256 is not None and given.sha256 != content.sha256:
-            raise ContentInvalid(f"reply {given.name} has another sha256 than given")
-    return Reply(
-        given.name,
-        given.recipient,
-        given.reply_to,
-        content,
-        content.sha256 if content else given.sha256,
-    )
 
 
 async def _receive(request: Request, mover: Mover, database: str, limit: int) -> Uploaded:
