@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -210,11 +210,18 @@ def _reason(failure: BaseException) -> str:
     return text.splitlines()[0] if text else type(failure).__name__
 
 
-@contextlib.contextmanager
-def _source_errors(what: str, source: Source) -> Iterator[None]:
-    """Raise the errors of a request to the server as errors of the intake; `what` is the file."""
+@contextlib.asynccontextmanager
+async def answering(what: str, source: Source) -> AsyncIterator[None]:
+    """Limit the time of requests about a file, and raise errors of the intake.
+
+    After the timeout the connection is aborted, too: the library would ask the server to close its
+    handles, and wait for that answer forever.
+    """
+    seconds = source.answer_timeout.total_seconds()
+    giving_up = asyncio.get_running_loop().call_later(seconds, source.connection.abort)
     try:
-        yield
+        async with asyncio.timeout(seconds):
+            yield
     except asyncssh.SFTPNoSuchFile:
         raise errors.FileVanished(f"{what} is gone from the source") from None
     except asyncssh.SFTPPermissionDenied:
@@ -229,21 +236,6 @@ def _source_errors(what: str, source: Source) -> Iterator[None]:
             raise errors.FileUnreadable(f"{what} cannot be read: {reason}") from None
         source.is_broken = True
         raise errors.SourceUnreachable(f"the connection broke at {what}: {reason}") from None
-
-
-@contextlib.asynccontextmanager
-async def answering(what: str, source: Source) -> AsyncIterator[None]:
-    """Limit the time of requests to a server, and raise errors of the intake.
-
-    After the timeout the connection is aborted, too: the library would ask the server to close its
-    handles, and wait for that answer forever.
-    """
-    seconds = source.answer_timeout.total_seconds()
-    giving_up = asyncio.get_running_loop().call_later(seconds, source.connection.abort)
-    try:
-        with _source_errors(what, source):
-            async with asyncio.timeout(seconds):
-                yield
     finally:
         giving_up.cancel()
 

@@ -62,17 +62,16 @@ def add_event_routes(
 ) -> None:
     """Add queries and what an operator may do."""
 
-    def route(
-        path: str, summary: str, *problems: int, is_action: bool = False
-    ) -> Callable[[Any], Any]:
+    def route(path: str, summary: str, *problems: int, **action: Any) -> Callable[[Any], Any]:
         return router.api_route(
-            path,
-            methods=["POST" if is_action else "GET"],
+            f"/events/{{event_id}}{path}",
+            **{"methods": ["GET"], **action},
             summary=summary,
-            status_code=202 if is_action else 200,
-            responses=problem_responses(*problems) if problems else None,
+            responses=problem_responses(404, 422, 503, *problems),
             tags=["events"],
         )
+
+    action: dict[str, Any] = {"methods": ["POST"], "status_code": 202}
 
     async def act(event_id: int, action: Callable[[Any], Awaitable[None]]) -> None:
         """Run an action at the Coordinator, as soon as it has the event."""
@@ -107,7 +106,7 @@ def add_event_routes(
     add_list(lists, "/readers", READERS, partial(read, READERS), is_array=True)
     router.include_router(lists)
 
-    @route("/events/{event_id}", "One event with its readers and its timeline", 404, 422, 503)
+    @route("", "One event with its readers and its timeline")
     async def get_event(event_id: EventId) -> status.EventDetail:
         """Return one event with its readers and its timeline."""
         try:
@@ -117,7 +116,7 @@ def add_event_routes(
             async with writer.connection() as connection:
                 return await status.written_event(connection, event_id)
 
-    @route("/events/{event_id}/payloads", "The payloads of an event", 404, 422, 503)
+    @route("/payloads", "The payloads of an event")
     async def list_payloads(
         event_id: EventId, limit: Limit = 100, cursor: str | None = None
     ) -> Page[status.PayloadStatus]:
@@ -130,26 +129,20 @@ def add_event_routes(
                 await status.written_event(connection, event_id)
         return page_of(found, limit, lambda payload: (payload.sequence,))
 
-    path = "/events/{event_id}/cancel"
-
-    @route(path, "Cancel an event that is not committed", 404, 409, 422, 503, is_action=True)
+    @route("/cancel", "Cancel an event that is not committed", 409, **action)
     async def cancel_event(event_id: EventId, body: Reason | None = None) -> Accepted:
         """Cancel an event that is not committed anywhere."""
         reason = (body or Reason()).reason
         await act(event_id, lambda each: operations.cancel(each, event_id, reason=reason))
         return Accepted(event_id=event_id, accepted="cancel")
 
-    path = "/events/{event_id}/retry"
-
-    @route(path, "Try a parked event, or a refused rollback, again", 404, 422, 503, is_action=True)
+    @route("/retry", "Try a parked event, or a refused rollback, again", **action)
     async def retry_event(event_id: EventId) -> Accepted:
         """Try a parked event, or a refused rollback, again."""
         await act(event_id, lambda each: operations.retry(each, event_id))
         return Accepted(event_id=event_id, accepted="retry")
 
-    path = "/events/{event_id}/skip"
-
-    @route(path, "Drop a parked event at one reader", 404, 422, 503, is_action=True)
+    @route("/skip", "Drop a parked event at one reader", **action)
     async def skip_event(event_id: EventId, body: Skip) -> Accepted:
         """Drop a parked event at one reader."""
         async with coordinator.connection() as connection:

@@ -378,7 +378,7 @@ class _Session:
     def unguard(self, block: str) -> None:
         """Remove the tag of the transaction."""
 
-    def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> Any:
         """Run a statement and return its rows."""
         cursor = self.cursor()
         try:
@@ -401,11 +401,11 @@ class _Session:
         """Open a cursor whose rows are tuples, whatever row factory the program uses."""
         return self.connection.cursor()
 
-    def commit(self) -> None:
+    def commit(self) -> Any:
         """Commit."""
         self.connection.commit()
 
-    def rollback(self) -> None:
+    def rollback(self) -> Any:
         """Roll back."""
         self.connection.rollback()
 
@@ -468,17 +468,15 @@ KINDS_POSTGRES = {
 }
 
 
-class _PostgresSession:
+class _PostgresSession(_Session):
     """A connection of psycopg of either kind. `execute` is all that blocks or awaits.
 
     It returns rows as tuples and sets `status` to the status of the command. The other operations
-    are steps, which are carried out like those of the protocol.
+    are steps, which are carried out like those of the protocol. Nothing has to be untagged: the
+    settings end with the transaction or are overwritten by the next.
     """
 
     status: str | None = None
-
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
 
     def is_idle(self) -> bool:
         return int(self.connection.info.transaction_status) == 0
@@ -503,9 +501,6 @@ class _PostgresSession:
         # Neither is a query: the block may still set its isolation level.
         yield _sql(f"set local postroad.block_open = '{block}'")
         yield _sql(f"set postroad.block_committed = '{block}'")
-
-    def unguard(self, block: str) -> None:
-        """Do nothing: the settings end with the transaction or are overwritten by the next."""
 
     def is_same(self, block: str) -> Steps:
         query = "select 1 where current_setting('postroad.block_open', true) = ?"
