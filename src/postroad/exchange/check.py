@@ -143,7 +143,8 @@ def _check_database(
                 expected.add((finding.folder, move.name))
             is_fixable = is_fixing and finding.kind != "unreadable"
             findings.append(_fix(connection, storage, move, finding) if is_fixable else finding)
-    for folder in FOLDERS:
+    # The folders of an object store are rows only.
+    for folder in () if storage.objects else FOLDERS:
         for name in list(storage.names(database, folder)):
             if (folder, name) not in expected:
                 found = _unlisted(storage, database, folder, name, temporaries)

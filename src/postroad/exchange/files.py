@@ -142,8 +142,8 @@ class Storage(Root):
         ):
             yield descriptor
 
-    def open(self, database: str, folder: str, name: str) -> int:
-        """Open a plain file for reading; the caller closes the descriptor."""
+    def open_file(self, database: str, folder: str, name: str) -> BinaryIO:
+        """Open stored content for reading; of a folder, a plain file only."""
         with self.folder(database, folder) as parent:
             try:
                 descriptor = os.open(name, _READ, dir_fd=parent)
@@ -157,11 +157,7 @@ class Storage(Root):
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.close(descriptor)
                 raise FileUnsafe(f"{folder}/{name} is not a plain file")
-            return descriptor
-
-    def open_file(self, database: str, folder: str, name: str) -> BinaryIO:
-        """Open stored content for reading."""
-        return os.fdopen(self.open(database, folder, name), "rb", buffering=0)
+            return os.fdopen(descriptor, "rb", buffering=0)
 
     def load(self, database: str, folder: str, name: str, size: int) -> tuple[int, bytes]:
         """Return the size of stored content, and its bytes if the size is the given one."""

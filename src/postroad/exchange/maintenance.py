@@ -186,7 +186,7 @@ class Maintenance(Upkeep):
         """Remove the temporary files of servers that have ended, unless a plan names them."""
         # In this order: a server that is not among those that run adds no plan any more.
         (servers,) = await self._journal.rows(RUNNING)
-        if servers["running"] == self._running:
+        if servers["running"] == self._running or self._mover.storage.objects:
             return
         pending = {row["temporary"] for row in await self._journal.rows(TEMPORARIES)}
 

@@ -160,10 +160,6 @@ class ObjectStorage(Storage):
             self._client.copy(copied, self.bucket, kept)
         self._request("delete_object", Key=source)
 
-    def names(self, database: str, folder: str) -> Iterator[str]:
-        """Yield nothing: the folders are in the journal; see `pages`."""
-        return iter(())
-
     def pages(self, database: str) -> Iterator[list[tuple[str, datetime]]]:
         """Yield the names of the objects of a database, and when they were written."""
         prefix = self._key(database, OBJECT_PREFIX)

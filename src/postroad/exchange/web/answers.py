@@ -33,19 +33,16 @@ class Prepared(_Answer):
     """`OK`: continue. `CANCELLED`: the process is over; roll back and start a new one."""
 
 
-class Renewed(_Answer):
+class Renewed(Prepared):
     """Whether the process was given more time."""
 
-    status: Literal["OK", "CANCELLED"]
-    """`CANCELLED`: the process is over; roll back."""
     expires_at: datetime | None = None
     """When the server cancels the process unless it is renewed again."""
 
 
-class Accepted(_Answer):
+class Accepted(Acknowledged):
     """The message is stored durably."""
 
-    status: Literal["OK"]
     id: str
     """The id that the sender chose; repeating it stores nothing a second time."""
     database: str
@@ -80,10 +77,9 @@ class MessageStatus(_Answer):
     finished_at: datetime | None
 
 
-class Stored(_Answer):
+class Stored(Prepared):
     """The verdict on an uploaded reply."""
 
-    status: Literal["OK", "CANCELLED"]
     name: str | None = None
     size: int | None = None
     sha256: str | None = None
@@ -269,17 +265,15 @@ class ProcessShown(_Process):
     history: list[Step]
 
 
-class Requeued(_Answer):
+class Requeued(Acknowledged):
     """The message is handed out again."""
 
-    status: Literal["OK"]
     state: str
 
 
-class Health(_Answer):
+class Health(Acknowledged):
     """The journal answers."""
 
-    status: Literal["OK"]
     epoch: int
     """Number of this server's run."""
     is_full: bool
