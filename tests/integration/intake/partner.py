@@ -18,12 +18,19 @@ from postroad.intake.credentials import Credentials
 from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.notice import notify
+from postroad.intake.stores import Store
 from postroad.intake.temporary import upload
 from postroad.intake.transfer import transfer
 from postroad.intake.work import dispatch, reconcile
 from postroad.postgres import run_blocking
 from postroad.vault import Vault
 from tests.fixtures.sshd import SshServer
+
+
+async def stored(store: Store, key: str) -> bytes:
+    """Return the content of an object."""
+    size = await store.size(key)
+    return await store.read_range(key, 0, size) if size else b""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from postroad.settings.intake import IntakeSettings
 from postroad.testing import wait_until
 from postroad.vault import Vault, new_key
 from tests.fixtures.s3 import ACCESS_KEY, SECRET_KEY, S3Server
-from tests.integration.intake.partner import Partner, run_once, sha256, work_off
+from tests.integration.intake.partner import Partner, run_once, sha256, stored, work_off
 
 MIB = 1024 * 1024
 STRESS = bool(os.environ.get("POSTROAD_STRESS"))
@@ -100,7 +100,7 @@ async def test_a_transfer_goes_on_from_its_last_stored_part(
     assert (row["status"], row["file_hash"]) == ("completed", sha256(data))
     assert fetched == len(data) - stored
     assert len(partner.notices()) == 1
-    assert await _read(engine, row["object_key"]) == data
+    assert await stored(engine.store, row["object_key"]) == data
 
 
 async def test_a_store_that_fails_after_another_file_was_stored_counts_as_down(
@@ -281,10 +281,6 @@ def _durations(settings: IntakeSettings) -> dict[str, str]:
     return {name: shown_duration(value) for name, value in settings if isinstance(value, timedelta)}
 
 
-async def _read(engine: Engine, key: str) -> bytes:
-    return b"".join([piece async for piece in engine.store.read(key)])
-
-
 async def test_the_way_over_a_temporary_file_gives_the_same(
     engine: Engine, partner: Partner
 ) -> None:
@@ -298,6 +294,6 @@ async def test_the_way_over_a_temporary_file_gives_the_same(
     for name, data in contents.items():
         row = partner.file(name)
         assert row["file_hash"] == sha256(data)
-        assert await _read(engine, row["object_key"]) == data
+        assert await stored(engine.store, row["object_key"]) == data
     assert [path.name for path in engine.temporary.folder.glob("*.dat")] == []
     assert len(partner.notices()) == len(contents)

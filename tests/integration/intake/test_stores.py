@@ -18,7 +18,7 @@ from postroad.intake.stores.part import part_size_for
 from postroad.settings.intake import IntakeSettings
 from tests.fixtures.processes import free_port
 from tests.fixtures.s3 import ACCESS_KEY, SECRET_KEY, S3Server
-from tests.integration.intake.partner import Partner, run_once, sha256, work_off
+from tests.integration.intake.partner import Partner, run_once, sha256, stored, work_off
 
 MIB = 1024 * 1024
 
@@ -45,7 +45,7 @@ async def test_a_small_object_is_there_whole(store: Store, key: str) -> None:
     for data in (b"", b"x" * 70_000):
         await store.put(key, data, sha256(data))
         assert await store.size(key) == len(data)
-        assert b"".join([piece async for piece in store.read(key)]) == data
+        assert await stored(store, key) == data
 
 
 async def test_an_object_of_parts_appears_when_it_is_completed(store: Store) -> None:
@@ -66,7 +66,7 @@ async def test_an_object_of_parts_appears_when_it_is_completed(store: Store) -> 
     at_store = await store.parts("acme/large", upload_id)
     assert at_store is None or [part.size for part in at_store] == [part.size for part in parts]
     await store.complete("acme/large", upload_id, parts)
-    assert b"".join([piece async for piece in store.read("acme/large")]) == data
+    assert await stored(store, "acme/large") == data
     assert await store.open_uploads() == []
     await store.abort("acme/large", upload_id)
 

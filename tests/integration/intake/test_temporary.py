@@ -14,17 +14,13 @@ from postroad.intake.engine import Engine
 from postroad.intake.stores.folder import FolderStore, _threaded
 from postroad.intake.transfer import transfer
 from postroad.intake.work import abort_orphans, dispatch
-from tests.integration.intake.partner import Partner, run_once, sha256, work_off
+from tests.integration.intake.partner import Partner, run_once, sha256, stored, work_off
 
 MIB = 1024 * 1024
 
 
 def _full(*_: object) -> str:
     raise OSError(errno.ENOSPC, "No space left on device")
-
-
-async def _read(engine: Engine, key: str) -> bytes:
-    return b"".join([piece async for piece in engine.store.read(key)])
 
 
 @pytest.mark.parametrize(("size", "harm"), [(1000, "shorter"), (1000, "gone"), (11 * MIB, "hole")])
@@ -49,7 +45,7 @@ async def test_a_temporary_file_that_was_harmed_is_fetched_again(
         await work_off(engine, partner)
     assert partner.statuses == {"a.bin": "completed"}
     row = partner.file("a.bin")
-    assert await _read(engine, row["object_key"]) == data
+    assert await stored(engine.store, row["object_key"]) == data
     assert len(partner.notices()) == 1
 
 

@@ -8,7 +8,7 @@ completely or not at all.
 put                                             a small object
 begin ──> put_part, … ──> complete              a large one
 parts, open_uploads, abort                      recovery
-size, read                                      check it and read it back
+size, read_range                                check it and read it back
 ```
 
 Every call can raise StoreUnavailable, StoreFull or StoreRefused; one of an upload, UploadLost.

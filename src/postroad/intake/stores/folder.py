@@ -20,7 +20,7 @@ import errno
 import functools
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -31,7 +31,6 @@ from postroad.intake.stores.part import OpenUpload, Part
 P = ParamSpec("P")
 T = TypeVar("T")
 
-READ_BYTES = 4 * 1024 * 1024
 FULL = {errno.ENOSPC, errno.EDQUOT}
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR}
 # Errors of a single key: a folder has the name of its file or the reverse, or it is too long.
@@ -150,13 +149,6 @@ class FolderStore:
             return (self.folder / key).stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
-
-    async def read(self, key: str, piece_bytes: int = READ_BYTES) -> AsyncIterator[bytes]:
-        """Read the file in pieces of a size."""
-        offset = 0
-        while piece := await self.read_range(key, offset, piece_bytes):
-            yield piece
-            offset += len(piece)
 
     @_threaded
     def read_range(self, key: str, offset: int, size: int) -> bytes:

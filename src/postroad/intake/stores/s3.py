@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -23,7 +23,6 @@ from postroad.settings.intake import IntakeSettings
 
 T = TypeVar("T")
 
-READ_BYTES = 4 * 1024 * 1024
 READ_TIMEOUT_SECONDS = 60
 UPLOAD_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "NotImplemented"}
 KEY_REFUSED = {
@@ -119,12 +118,12 @@ class S3Store:
 
         return await self._call(head)
 
-    async def read(self, key: str, piece_bytes: int = READ_BYTES) -> AsyncIterator[bytes]:
-        """Read the object in pieces of a size."""
-        body = (await self._request("get_object", key))["Body"]
+    async def read_range(self, key: str, offset: int, size: int) -> bytes:
+        """Read a range; shorter at the end of the object."""
+        wanted = f"bytes={offset}-{offset + size - 1}"
+        body = (await self._request("get_object", key, Range=wanted))["Body"]
         with contextlib.closing(body):
-            while piece := await self._call(lambda: bytes(body.read(piece_bytes))):
-                yield piece
+            return await self._call(lambda: bytes(body.read()))
 
     async def open_uploads(self) -> list[OpenUpload]:
         """List the multipart uploads below the prefix."""
