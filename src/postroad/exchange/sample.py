@@ -53,7 +53,6 @@ class SampleErp(Service):
         self._file = file
         self._interval = interval
         self.orders = 0
-        self.failures = 0
 
     async def run(self) -> None:
         """Process orders until stopped; continue when the exchange is back."""
@@ -63,7 +62,6 @@ class SampleErp(Service):
             try:
                 count = await asyncio.to_thread(self._process)
             except (ExchangeClientError, sqlite3.Error) as failure:
-                self.failures += 1
                 logger.warning("sample_erp_failed", extra={"reason": str(failure)})
                 count = 0
             self.orders += count
