@@ -21,6 +21,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"
 
 PAGES = {
     "overview": "/",
+    "tour": "/tour",
     "bus": "/bus",
     "queue": "/bus/queues/sample_orders",
     "messages": "/bus/queues/sample_orders/messages?state=dead",

@@ -74,6 +74,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     },
     "context": {
         "overview": "/",
+        "tour": "/tour",
         "alerts": "/alerts",
         "all-alerts": "/alerts?show=all",
         "workers": "/workers",

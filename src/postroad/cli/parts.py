@@ -37,6 +37,8 @@ class PartContext:
     wishes: dict[str, Any] = field(default_factory=dict)
     # The server of `up`; without one a service listens on its own port.
     mounts: Mounts | None = None
+    # Ends a sample service for that many seconds; None where the user's own data could be affected.
+    crash: Callable[[str, float], None] | None = None
 
     def publish(self, prefix: str) -> Publish | None:
         """Return the function that mounts an application below a prefix of the server of `up`."""
@@ -100,12 +102,13 @@ PARTS: tuple[Part, ...] = (
     Part("gateway", "parts_coordination:gateway", "web interface of coordination",
          "postroad.coordination", "/coordination"),
     Part("web", "web:WebService", "console, interfaces, metrics", "nicegui"),
-    Part("sample-orders", "sample:SampleOrders", "orders, bills"),
+    Part("sample-orders", "sample:SampleOrders", "post orders"),
+    Part("sample-billing", "sample:billing", "bills orders"),
     Part("sample-tours", "sample_tours:SampleTours", "sagas of an agency"),
     Part("sample-branch", "sample_branch:SampleBranch", "gets large orders",
          "postroad.bridge.supervisor"),
-    Part("sample-partners", "parts_exchange:partners", "mobile client and ERPs",
-         "postroad.exchange"),
+    Part("sample-partners", "parts_exchange:partners", "mobile clients", "postroad.exchange"),
+    Part("sample-erps", "parts_exchange:erps", "ERP instances", "postroad.exchange"),
     Part("sample-writers", "parts_coordination:writers", "change items", "postroad.coordination"),
     Part("sample-sftp", "sample_sftp:SampleSftp", "files appear", "postroad.intake"),
 )  # fmt: skip

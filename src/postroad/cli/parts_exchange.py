@@ -36,23 +36,31 @@ def exchange(context: PartContext) -> Service:
 
 
 def partners(context: PartContext) -> Service:
-    """Make a mobile client and ERP instances."""
-    url = context.mounts.url if context.mounts is not None else None
-    if url is None:
-        url = f"http://127.0.0.1:{context.application.settings.exchange.port}"
-    folder = context.application.data_folder / "sample"
+    """Make a mobile client for each database."""
+    url = _url(context)
+    services: list[Service] = []
+    for database in DATABASES:
+        token = _token(context.dsn, f"mobile-{database}", database)
+        services.append(SampleMobileClient(database, url=url, token=token, interval=ORDER_INTERVAL))
+    return Together("sample partners", [*services, SampleListener(context.dsn, EVENT_QUEUES)])
+
+
+def erps(context: PartContext) -> Service:
+    """Make the ERP instances."""
+    url, folder = _url(context), context.application.data_folder / "sample"
     services: list[Service] = []
     for database, instances in DATABASES.items():
-        mobile = _token(context.dsn, f"mobile-{database}", database)
-        services.append(
-            SampleMobileClient(database, url=url, token=mobile, interval=ORDER_INTERVAL)
-        )
         token = _token(context.dsn, f"erp-{database}", database)
         services += [
             SampleErp(database, url=url, token=token, file=folder / f"erp-{database}.sqlite")
             for _ in range(instances)
         ]
-    return Together("sample partners", [*services, SampleListener(context.dsn, EVENT_QUEUES)])
+    return Together("sample ERPs", services)
+
+
+def _url(context: PartContext) -> str:
+    url = context.mounts.url if context.mounts is not None else None
+    return url or f"http://127.0.0.1:{context.application.settings.exchange.port}"
 
 
 def _token(dsn: str, client: str, database: str) -> str:

@@ -1,7 +1,8 @@
-"""A sample partner of `postroad up`: it posts orders, and two consumers handle them.
+"""Sample partners of `postroad up`: one posts orders, and a worker with two consumers handles them.
 
 Orders of random sizes go to the queue `sample_orders`. Its consumer `default` gets all of them and
-fails to bill a few; `large` gets only those that match its selector.
+fails to bill a few; `large` gets only those that match its selector. The worker is a process of
+its own, so that it can be killed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from postroad.bus import (
     Park,
     WorkerSettings,
 )
+from postroad.cli.command_service import CommandService
 from postroad.cli.parts import PartContext
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
@@ -38,7 +40,7 @@ CITIES = ("Tver", "Kazan", "Perm", "Omsk", "Tula", "Pskov")
 
 
 class SampleOrders(Service):
-    """Posts and consumes at a steady rate, and continues when the database is available again."""
+    """Posts at a steady rate, and continues when the database is available again."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__("sample orders")
@@ -48,16 +50,11 @@ class SampleOrders(Service):
         self._pause_seconds = self._batch / rate_per_second
 
     async def run(self) -> None:
-        """Post and consume until stopped."""
+        """Post until stopped."""
         async with AsyncBus(self._dsn) as bus:
-            await bus.create_queue(QUEUE, payload="jsonb")
-            with contextlib.suppress(ConsumerExists):
-                await bus.create_consumer(QUEUE, "large", "(t.properties->'SIZE')='large'")
-            worker = AsyncWorker(self._dsn, WorkerSettings())
-            _serve(worker)
-            async with worker:
-                self.announce_ready()
-                await self._post_all(bus)
+            await _create_queue(bus)
+            self.announce_ready()
+            await self._post_all(bus)
 
     async def _post_all(self, bus: AsyncBus) -> None:
         number = 0
@@ -70,6 +67,31 @@ class SampleOrders(Service):
                 number += self._batch
             except (psycopg.Error, BusError, DatabaseUnavailable, OSError) as failure:
                 logger.warning("sample_not_posted", extra={"reason": str(failure).strip()})
+
+
+class SampleBilling(Service):
+    """Bills the orders."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__("sample billing")
+        self._dsn = dsn
+
+    async def run(self) -> None:
+        """Consume until stopped."""
+        async with AsyncBus(self._dsn) as bus:
+            await _create_queue(bus)
+        worker = AsyncWorker(self._dsn, WorkerSettings())
+        _serve(worker)
+        async with worker:
+            self.announce_ready()
+            await worker.join_or(self.stopping)
+
+
+def billing(context: PartContext) -> Service:
+    """Make the worker: `up` runs it as a process, which executes `postroad serve`."""
+    if context.mounts is not None:
+        return CommandService("sample billing", context, ["serve", "sample-billing"])
+    return SampleBilling(context.dsn)
 
 
 class SampleListener(Service):
@@ -95,6 +117,12 @@ class SampleListener(Service):
         async with worker:
             self.announce_ready()
             await self.stopping.wait()
+
+
+async def _create_queue(bus: AsyncBus) -> None:
+    await bus.create_queue(QUEUE, payload="jsonb")
+    with contextlib.suppress(ConsumerExists):
+        await bus.create_consumer(QUEUE, "large", "(t.properties->'SIZE')='large'")
 
 
 def _order(number: int) -> dict[str, object]:

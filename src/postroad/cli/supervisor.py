@@ -14,8 +14,10 @@ is a `CommandService` with a child process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,6 +63,7 @@ class Supervised(Service):
         self.error: str | None = None
         self.service: Service | None = None
         self._on_change = on_change
+        self._away_seconds = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -93,13 +96,30 @@ class Supervised(Service):
                     backoff = BACKOFF_FIRST_SECONDS
                 self.restarts += 1
                 self._enter("waiting")
+                pause_seconds = max(backoff, self._away_seconds)
+                self._away_seconds = 0.0
                 logger.warning(
                     "service_ended",
-                    extra={"service": self.name, "reason": self.error, "restart_in": backoff},
+                    extra={"service": self.name, "reason": self.error, "restart_in": pause_seconds},
                 )
-                await self.pause(backoff)
+                await self.pause(pause_seconds)
                 backoff = min(backoff * 2, BACKOFF_MAX_SECONDS)
             self._enter("stopped")
+
+    def crash(self, away_seconds: float = 0.0) -> None:
+        """End the service without notice; it is started again after that time or its backoff.
+
+        A child process is killed, a service in this process is cancelled.
+        """
+        pid = self.pid
+        if self.service is None or pid is None:
+            return
+        self._away_seconds = away_seconds
+        if pid == os.getpid():
+            self.service.cancel()
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def _run_once(self) -> None:
         """Run the service from its start to its end; raise its error."""
@@ -149,6 +169,12 @@ class Supervisor:
             for child in fresh:
                 await child.start()
             await asyncio.gather(*(child.ready() for child in fresh))
+
+    def crash(self, name: str, away_seconds: float = 0.0) -> None:
+        """End a service without notice, if it runs; it is started again."""
+        for child in self.children:
+            if child.name == name:
+                child.crash(away_seconds)
 
     async def report_delays(self, report: Callable[[str], object]) -> None:
         """Report the services that are not ready yet, with the last error of each, until cancelled.

@@ -106,7 +106,10 @@ async def _up(
         await running.enter_async_context(Reporter(dsn, supervisor))
         running.push_async_callback(supervisor.stop)
         mounts = Mounts(part.prefix for part in parts if part.prefix)
-        context = PartContext(application, dsn, wishes, mounts)
+        # Faults are for the sample, on a database that only this installation uses.
+        is_safe = wishes["has_sample"] and application.named_database is None
+        crash = supervisor.crash if is_safe else None
+        context = PartContext(application, dsn, wishes, mounts, crash)
         click.echo(f"starting {', '.join(part.name for part in parts)} …")
         starting = asyncio.create_task(supervisor.start(*(_plan(context, part) for part in parts)))
         reporting = asyncio.create_task(supervisor.report_delays(click.echo))
@@ -117,7 +120,7 @@ async def _up(
             return
         starting.result()
         lock.write(mounts.url)
-        _print_addresses(application, dsn, mounts.url, password)
+        _print_addresses(application, dsn, mounts.url, password, has_tour=crash is not None)
         if wishes["seconds"] is not None:
             asyncio.get_running_loop().call_later(wishes["seconds"], stopping.set)
         await supervisor.join_or(stopping)
@@ -155,10 +158,12 @@ async def _first_password(dsn: str) -> str | None:
 
 
 def _print_addresses(
-    application: Application, dsn: str, url: str | None, password: str | None
+    application: Application, dsn: str, url: str | None, password: str | None, *, has_tour: bool
 ) -> None:
     rows: list[tuple[str, str]] = []
     if url is not None:
+        if has_tour:
+            rows.append(("start here", f"{url}/console/tour"))
         rows += [
             ("console", f"{url}/console"),
             ("login", FIRST_ACCOUNT),

@@ -98,6 +98,7 @@ class WebService(Service):
                     components=_components(self._context, opened),
                     effective=loaded.effective(),
                     cache=cache,
+                    crash=self._context.crash,
                 )
         finally:
             await pool.close()

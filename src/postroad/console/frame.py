@@ -36,6 +36,7 @@ class Place:
 # The HTTP status of a page that a component refuses.
 STATUSES = {"usage": 400, "refused": 403, "not_found": 404}
 PLACES: tuple[Place, ...] = (
+    Place("tour", "/tour"),
     Place("overview", "/"),
     Place("bus", "/bus"),
     Place("sagas", "/bus/sagas"),
@@ -153,7 +154,7 @@ def _navigation(view: View, place: str) -> Markup:
             ),
         )
         for each in PLACES
-        if view.may(each.role)
+        if view.may(each.role) and (each.key != "tour" or view.context.crash is not None)
     ]
     languages = language_links(t, is_short=True)
     account = element(

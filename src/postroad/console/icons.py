@@ -6,6 +6,7 @@ from postroad.console.markup import Markup
 
 _STROKES = {
     "brand": "M3 18c4 0 4-12 9-12s5 12 9 12M7 18h.01M17 18h.01",
+    "tour": "M6 21V4M6 5h12l-3 4 3 4H6",
     "overview": "M4 5h6v6H4zM14 13h6v6h-6zM10 8h7v5M7 11v5h7",
     "bus": "M4 6h16M4 12h16M4 18h16M8 4v4M14 10v4M11 16v4",
     "sagas": "M5 6h5v4H5zM14 4h5v4h-5zM14 15h5v4h-5zM10 8h4M10 8l4 9",

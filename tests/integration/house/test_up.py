@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import LiteralString
 
@@ -20,9 +18,8 @@ from postroad.cli.parts import PARTS
 from postroad.postgres import EmbeddedServer
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import wait_until
-from postroad.testing.run_folder import run_folder
+from tests.fixtures.up import Start, addresses
 
-Start = Callable[..., subprocess.Popen[str]]
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 # The last one is a child process, the others share the process of `up`.
@@ -31,54 +28,6 @@ FEW = [f"--only={name}" for name in FEW_NAMES]
 
 # On a machine that runs eight test suites at once a process may take long to start.
 PATIENCE_SECONDS = 90
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    folder = run_folder() / f"up-{os.getpid()}-{tmp_path.name}"
-    folder.mkdir(mode=0o755)
-    (folder / "bin_folder").write_text("", encoding="utf-8")
-    yield folder
-    EmbeddedServer(folder).halt()
-
-
-@pytest.fixture
-def start(folder: Path) -> Iterator[Start]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start_one(*options: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", "from postroad.cli import run; run()", "up", *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd="/",
-            env={
-                "PATH": "/usr/bin:/bin",
-                "HOME": str(folder),
-                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-                "POSTROAD_DATA_FOLDER": str(folder),
-            },
-        )
-        started.append(process)
-        return process
-
-    yield start_one
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def addresses(process: subprocess.Popen[str]) -> dict[str, str]:
-    """Read what is printed until everything runs; return the table."""
-    assert process.stdout is not None
-    found: dict[str, str] = {}
-    for line in process.stdout:
-        if "Ctrl-C stops everything" in line:
-            return found
-        if parts := re.match(r"^(\S.*?)\s{2,}(\S.*?)\s*$", line):
-            found[parts[1]] = parts[2]
-    pytest.fail(f"ended before everything ran: {process.communicate()[1]}")
 
 
 def look(dsn: str, query: LiteralString) -> list[tuple[object, ...]]:
@@ -251,7 +200,7 @@ def test_everything_moves_behind_one_port(start: Start, folder: Path) -> None:
         )
     assert "postroad_exchange_queued_messages" in httpx.get(f"{url}/metrics", timeout=30).text
     killed = children(dsn, process)
-    assert killed.keys() == {"celery-worker", "celery-beat"}
+    assert killed.keys() == {"celery-worker", "celery-beat", "sample-billing"}
     for pid in killed.values():
         os.kill(pid, signal.SIGKILL)
     wait_until(
