@@ -50,6 +50,12 @@ class Link:
         except BaseException:
             self.connection.close()
             raise
+        # A pooler has its own process id. It may lend the session for one transaction only, and
+        # statements prepared there would be found by others.
+        [[pid]] = self.run("select pg_backend_pid()")
+        self._is_pooled = pid != self.connection.info.backend_pid
+        if self._is_pooled:
+            self.connection.prepare_threshold = None
         _links.add(self)
 
     @property
@@ -74,20 +80,25 @@ class Link:
         return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     def run_prepared(self, text: str, *parameters: str | None) -> list[Texts]:
-        """Run a prepared statement; parameters (`$1`) and values are text.
+        """Run a statement, prepared unless pooled; parameters (`$1`) and values are text.
 
         It calls libpq directly, at a third of the cost of a cursor.
         """
         with self._guard:
             raw = self._mine().pgconn
-            name = self._prepared.get(text)
-            if name is None:
-                name = f"b{len(self._prepared)}".encode()
-                _check(raw.prepare(name, text.encode()))
-                self._prepared[text] = name
-            values = [value.encode() if value is not None else None for value in parameters]
             # The driver's types do not allow a null parameter.
-            result = _check(raw.exec_prepared(name, cast("list[bytes]", values)))
+            values = cast(
+                "list[bytes]", [None if one is None else one.encode() for one in parameters]
+            )
+            if self._is_pooled:
+                result = _check(raw.exec_params(text.encode(), values))
+            else:
+                name = self._prepared.get(text)
+                if name is None:
+                    name = f"b{len(self._prepared)}".encode()
+                    _check(raw.prepare(name, text.encode()))
+                    self._prepared[text] = name
+                result = _check(raw.exec_prepared(name, values))
             # Notices that came with the answer do not make the socket readable again.
             if self._callbacks:
                 self._dispatch()

@@ -12,9 +12,12 @@ import pytest
 from celery import Celery, chord, group
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
+from psycopg.conninfo import conninfo_to_dict
 
+from postroad.broker.transaction import TransactionConnection
 from postroad.testing import wait_until
 from tests.integration.broker.crew import LEASED, Hire, lines
+from tests.integration.broker.tasks import make_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -32,7 +35,7 @@ def number(database: str, query: str) -> int:
     return int(row[0])
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent", "eventlet"])
 def test_tasks_run_and_give_results_in_every_pool(app: Celery, hire: Hire, pool: str) -> None:
     worker = hire(f"--pool={pool}", "--concurrency=2")
     assert task(app, "add", 2, 3).get(timeout=SECONDS) == 5
@@ -136,11 +139,12 @@ def test_a_killed_worker_loses_nothing_and_its_task_is_soon_with_another(
     assert lines(tmp_path, "ended") == ["long"]
 
 
+@pytest.mark.parametrize("pool", ["solo", "gevent", "eventlet"])
 def test_a_long_task_is_not_run_twice(
-    app: Celery, hire: Hire, database: str, tmp_path: Path
+    app: Celery, hire: Hire, database: str, tmp_path: Path, pool: str
 ) -> None:
     for name in ("one", "two"):
-        hire("--concurrency=1", f"--hostname={name}@test", "--pool=solo")
+        hire("--concurrency=1", f"--hostname={name}@test", f"--pool={pool}")
     result = task(app, "linger", "long")
     wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
     until = f"select extract(epoch from max(due_at))::bigint from {LEASED}"
@@ -150,6 +154,48 @@ def test_a_long_task_is_not_run_twice(
     (tmp_path / "go").touch()
     result.get(timeout=SECONDS)
     assert len(lines(tmp_path, "begun")) == 1
+
+
+@pytest.mark.parametrize("pool", ["gevent", "eventlet"])
+def test_a_pool_of_green_threads_runs_tasks_side_by_side_and_loses_none_when_killed(
+    app: Celery, hire: Hire, tmp_path: Path, pool: str
+) -> None:
+    options = (f"--pool={pool}", "--concurrency=20", "--prefetch-multiplier=1")
+    first = hire(*options, "--hostname=first@test")
+    results = [task(app, "linger", str(number)) for number in range(20)]
+    wait_until(
+        lambda: len(lines(tmp_path, "begun")) == 20, what="all begun", timeout_seconds=SECONDS
+    )
+    first.kill()
+    hire(*options, "--hostname=second@test")
+    wait_until(
+        lambda: len(lines(tmp_path, "begun")) == 40, what="all again", timeout_seconds=SECONDS
+    )
+    (tmp_path / "go").touch()
+    for result in results:
+        result.get(timeout=SECONDS)
+    assert sorted(lines(tmp_path, "ended"), key=int) == [str(number) for number in range(20)]
+
+
+def test_clients_send_through_a_pooler_to_workers_with_sessions_of_their_own(
+    app: Celery, hire: Hire, pooled: str
+) -> None:
+    hire("--concurrency=2")
+    part = conninfo_to_dict(pooled)
+    address = f"mbus://{part['user']}@127.0.0.1:{part['port']}/{part['dbname']}"
+    # As `broker_write_url` in the settings of a web application; two sessions serve them all.
+    clients = [make_app(address) for _ in range(4)]
+    sent = [task(clients[n % 4], "add", n, n) for n in range(40)]
+    assert [each.get(timeout=SECONDS) for each in sent] == [2 * n for n in range(40)]
+    with psycopg.connect(pooled, prepare_threshold=None) as connection:
+        kept = clients[0].send_task("add", (1, 2), connection=TransactionConnection(connection))
+        connection.commit()
+        clients[0].send_task("record", ("never",), connection=TransactionConnection(connection))
+        connection.rollback()
+    assert kept.get(timeout=SECONDS) == 3
+    for client in clients:
+        client.backend.close()
+        client.close()
 
 
 def test_a_shutdown_returns_at_once_what_was_prefetched(
