@@ -18,6 +18,8 @@ strace           strace
 haproxy          haproxy
 chromium         chromium
 /usr/share/java/postgresql.jar  libpostgresql-jdbc-java
+go               golang-go
+/usr/share/gocode/src/github.com/jackc/pgx/v4/conn.go  golang-github-jackc-pgx-v4-dev
 "
 
 if [ "${1:-}" = cluster ]; then

@@ -19,10 +19,11 @@ from tests.fixtures.holding_proxy import holding_proxy
 pytestmark = pytest.mark.timeout(240)
 ROOT = Path(__file__).parents[3]
 JDBC = Path("/usr/share/java/postgresql.jar")
+GO_PACKAGES = Path("/usr/share/gocode")
 
 
-@pytest.fixture(params=["node", "java"])
-def command(request: pytest.FixtureRequest, database: str) -> Iterator[list[str]]:
+@pytest.fixture(params=["node", "java", "go"])
+def command(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[list[str]]:
     """Return the command of a worker, for the queue `orders` of the database, over TCP."""
     if shutil.which(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
@@ -37,9 +38,26 @@ def command(request: pytest.FixtureRequest, database: str) -> Iterator[list[str]
                 f"DATABASE_URL=postgresql://{address}",
             ]
             yield ["env", *environment, "node", str(ROOT / "examples/node/worker.js"), "orders"]
+        elif request.param == "go":
+            yield [built_with_go(tmp_path), f"postgresql://{address}", "orders"]
         else:
             source = str(ROOT / "examples/java/Worker.java")
             yield ["java", "-cp", str(JDBC), source, f"jdbc:postgresql://{address}", "orders"]
+
+
+def built_with_go(folder: Path) -> str:
+    # Debian's packages of Go libraries are a GOPATH, without modules and without a network.
+    environment = {
+        **os.environ,
+        "GO111MODULE": "off",
+        "GOPATH": str(GO_PACKAGES),
+        "GOCACHE": str(
+            Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "go-build"
+        ),
+    }
+    program, source = str(folder / "worker"), str(ROOT / "examples/go/worker.go")
+    subprocess.run(["go", "build", "-o", program, source], env=environment, check=True)
+    return program
 
 
 def test_a_worker_handles_retries_and_stops(
