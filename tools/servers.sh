@@ -17,6 +17,7 @@ faketime         faketime
 strace           strace
 haproxy          haproxy
 chromium         chromium
+promtool         prometheus
 /usr/share/java/postgresql.jar  libpostgresql-jdbc-java
 go               golang-go
 /usr/share/gocode/src/github.com/jackc/pgx/v4/conn.go  golang-github-jackc-pgx-v4-dev

@@ -36,6 +36,8 @@ class _Carrier(Protocol):
 
 _followed: ContextVar[_Carrier | str | None] = ContextVar("postroad_trace", default=None)
 _sources: list[Callable[[], str | None]] = []
+# Records a post to a queue and returns the message's trace; see postroad.bus.spans.
+post_span: Callable[[str], str | None] | None = None
 
 
 def new() -> str:
@@ -77,12 +79,16 @@ def follow(what: _Carrier | None) -> None:
     _followed.set(what)
 
 
-def stamped(headers: Mapping[str, str | None] | None) -> Mapping[str, str | None] | None:
-    """Return a message's headers with the current trace, unless they have one."""
-    if not _sources and _followed.get() is None:
+def stamped(
+    headers: Mapping[str, str | None] | None, queue: str
+) -> Mapping[str, str | None] | None:
+    """Return the headers of a message to a queue with the current trace, unless they have one."""
+    if (not _sources and _followed.get() is None) or (headers is not None and HEADER in headers):
         return headers
+    if post_span is not None and (line := post_span(queue)) is not None:
+        return {**(headers or {}), HEADER: line}
     parent = current()
-    if parent is None or (headers is not None and HEADER in headers):
+    if parent is None:
         return headers
     _, trace, _, flags = parent.split("-")
     return {**(headers or {}), HEADER: f"00-{trace}-{secrets.token_hex(8)}-{flags}"}
@@ -96,15 +102,18 @@ def use(source: Callable[[], str | None]) -> None:
 def open_telemetry() -> bool:
     """Follow OpenTelemetry's current span if its package is installed; return whether it is."""
     try:
-        from opentelemetry import trace
+        import opentelemetry.trace  # noqa: F401
     except ModuleNotFoundError:
         return False
-
-    def source() -> str | None:
-        span = trace.get_current_span().get_span_context()
-        if not span.is_valid:
-            return None
-        return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
-
-    use(source)
+    if _current_span not in _sources:
+        use(_current_span)
     return True
+
+
+def _current_span() -> str | None:
+    from opentelemetry import trace
+
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return None
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"

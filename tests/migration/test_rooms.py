@@ -44,6 +44,7 @@ BACK = {
         drop table mbus.schedule_run;
         drop table mbus.dead_original cascade;
         drop table mbus.retained cascade;
+        drop table mbus.measure cascade;
         alter table mbus.queue drop column retain cascade, drop column retain_size cascade;
         alter table mbus.dmq drop column fingerprint cascade;
         drop index mbus.saga_by_state_idx;

@@ -123,6 +123,15 @@ def test_a_user_cannot_touch_the_tables(login: Login) -> None:
             user.execute(query.encode())
 
 
+def test_measures_are_those_of_consumers_that_the_user_may_consume_as(login: Login) -> None:
+    worker = login("consume_closed_by_default")
+    call = "select mbus.measure('closed', %s, '{wait}', array_fill(1, '{23}'), '{1}')"
+    worker.execute(call, ("default",))
+    with refused(worker, "MB013"):
+        worker.execute(call, ("second",))
+    assert rows(login("user"), "select consumer from mbus.handling") == [("default",)]
+
+
 def test_the_post_role_may_post_and_only_that(login: Login) -> None:
     poster = login("post_closed")
     iid = one(poster, "select mbus.get_iid('closed')")

@@ -56,7 +56,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "Traces": ("trace_headers", "trace_headers_of", "follow_trace"),
     "Browsing and removing messages": ("browse", "history", "waits", "move", "purge"),
     "Operating": ("maintain", "is_restored", "after_restore", "clear_queue_<q>", "notify",
-                  "positions", "now"),
+                  "positions", "measure", "now"),
 }  # fmt: skip
 
 

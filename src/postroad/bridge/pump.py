@@ -22,6 +22,7 @@ from postroad.bridge.service import STATE_SECONDS, BridgeService, PumpSettings
 from postroad.bus import calls as bus_calls
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.session import run_async
+from postroad.bus.spans import carried
 from postroad.postgres.calls import Connection
 from postroad.postgres.listen import ListenHub
 from postroad.settings.values import masked_database_url
@@ -128,7 +129,10 @@ class Pump(BridgeService):
                 before, self._last_delivery = self._last_delivery, asyncio.Event()
                 mine = self._last_delivery
             await before.wait()
-            delivery = await self.deliver(batch) if batch.messages else Delivery(0)
+            delivery = Delivery(0)
+            if batch.messages:
+                with carried(self.bridge, batch.headers):
+                    delivery = await self.deliver(batch)
             # Not after a failure: then all connections are cancelled.
             mine.set()
             if delivery.refused:

@@ -28,6 +28,7 @@ from postroad.broker.link import CHANNEL, Link
 from postroad.broker.routes import Routes
 from postroad.broker.upkeep import Upkeep
 from postroad.broker.watch import Taken, Watch
+from postroad.bus.measures import Measures
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Consumption:
         self._guard = threading.Lock()
         # Token, and the reason to dead-letter the message; None returns it to its queue.
         self._refused: list[tuple[int, str | None]] = []
+        self._measures: dict[str, Measures] = {}
         self._rechecked = 0.0
 
     # Consumers.
@@ -78,7 +80,7 @@ class Consumption:
         self._watches[consumer_tag] = Watch(channel, queue, route, deliver)
         # A client that only waits for a reply leaves maintenance to the workers.
         if self._upkeep is None and not route.is_temporary:
-            self._upkeep = Upkeep(self._dsn)
+            self._upkeep = Upkeep(self._dsn, self._measures)
             self._upkeep.start()
 
     def unwatch(self, consumer_tag: str) -> None:
@@ -217,10 +219,14 @@ class Consumption:
         since = self._leases.now()
         finished = self._leases.take_finished()
         must_await = watch.is_short and not watch.is_awaited
-        text = f"select iid, data, token, attempt from mbus.leasen_{name}_by_default($1, $2)"
+        text = (
+            "select iid, data, token, attempt, extract(epoch from"
+            " leased_until - $2::interval - coalesce(delayed_until, added)) as wait"
+            f" from mbus.leasen_{name}_by_default($1, $2)"
+        )
         parameters = [str(amount), self._ttl_text]
         if watch.route.is_temporary:
-            text = "select iid, data, 0, 1 from mbus.consume_temporary_text($2, $1)"
+            text = "select iid, data, 0, 1, 0 from mbus.consume_temporary_text($2, $1)"
             parameters = [str(amount), name]
         first = "set_config('synchronous_commit', 'off', true)"
         if finished:
@@ -249,7 +255,7 @@ class Consumption:
             self._watches = {tag: one for tag, one in self._watches.items() if one is not watch}
             return []
         if finished:
-            self._leases.acked(finished, rows[0][4])
+            self._leases.acked(finished, rows[0][5])
         if must_await:
             watch.start_waiting()
         taken = [
@@ -259,6 +265,11 @@ class Consumption:
         ]
         if not watch.route.is_temporary:
             self._leases.hold(((iid, token) for iid, _, token, _ in taken), since)
+            if taken:
+                measures = self._measures.setdefault(name, Measures(name, "default"))
+                measures.add("wait", [max(0.0, float(row[4] or 0)) for row in rows])
+                measures.add("attempts", [int(row[3] or 1) for row in rows])
+                measures.add("batch", (len(rows),))
         return taken
 
     def take_one(self, channel: Channel, queue: str) -> Any:

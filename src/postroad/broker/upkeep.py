@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 
 from postroad.broker.link import Link
+from postroad.bus import calls
+from postroad.bus.measures import Measures
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.service import ThreadService
 
@@ -22,9 +25,10 @@ class Upkeep(ThreadService):
     leader would stop maintenance when its network fails.
     """
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, measures: Mapping[str, Measures]) -> None:
         super().__init__("broker upkeep")
         self._dsn = dsn
+        self._measures = measures
 
     def run(self) -> None:
         """Maintain until stopped; reconnect after errors."""
@@ -49,5 +53,13 @@ class Upkeep(ThreadService):
                 swept = time.monotonic()
                 link.run("select broker.clear_queues()")
                 link.run("select broker.clear_results()")
+                self._send_measures(link)
             backoff.reset()
             self.pause(INTERVAL_SECONDS)
+        self._send_measures(link)
+
+    def _send_measures(self, link: Link) -> None:
+        for measures in list(self._measures.values()):
+            if (taken := measures.take()) is not None:
+                call = calls.measure(*taken)
+                link.run(call.text, call.parameters)

@@ -102,6 +102,7 @@ from postroad.bus.status import (
     ConsumerStatus,
     DeadMessage,
     Maintained,
+    Measured,
     Queue,
     StoredMessage,
 )
@@ -134,6 +135,7 @@ __all__ = [
     "LeasedMessage",
     "Maintained",
     "Maintenance",
+    "Measured",
     "Message",
     "MessageBatch",
     "NameCollision",

@@ -65,6 +65,8 @@ class BusMethods(Methods):
     resume_schedule = Method(schedule_calls.resume_schedule)
     run_now = Method(schedule_calls.run_now)
 
+    measure = Method(calls.measure)
+    measures = Method(view_calls.measures)
     redrive = Method(dead_calls.redrive)
     redrive_edited = Method(dead_calls.redrive_edited)
     maintain = Method(calls.maintain)

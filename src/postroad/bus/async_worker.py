@@ -11,6 +11,7 @@ from postroad.bus.async_client import AsyncBus
 from postroad.bus.async_maintenance import AsyncMaintenance
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.lease_loop import LeaseLoop
+from postroad.bus.measures import MeasureReport
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.bus.runners import Runners, TaskRunners
@@ -108,6 +109,7 @@ class AsyncWorker(HandlerRegistry, Service):
                 )
                 for handler in self._handlers
             ]
+            services.append(MeasureReport(bus, [loop.measures for loop in self._loops]))
             await self.supervise(*services, *self._loops)
             try:
                 for loop in self._loops:

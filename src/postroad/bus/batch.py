@@ -13,10 +13,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from datetime import datetime
 
 from postroad.bus import payload as payloads
 from postroad.bus import request, rows
 from postroad.bus.call import Call
+from postroad.bus.decoding import FIRST_MOMENT
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
 from postroad.bus.payload import Payload
@@ -43,7 +45,10 @@ RESTORE_RECORD = "select set_config('mbus.taken', %s, true)"
 
 # Set explicitly, because the database's default may be a higher level, which takes refuse.
 _BEGIN = "begin isolation level read committed; "
-_XID = "; select pg_current_xact_id_if_assigned()::text as xid, current_setting('mbus.taken', true)"
+_XID = (
+    "; select pg_current_xact_id_if_assigned()::text as xid,"
+    " current_setting('mbus.taken', true), mbus.now()"
+)
 # Fails unless the transaction is that of the batch, or that one was committed: work that a handler
 # did in another transaction must not be committed when the batch was rolled back.
 _CHECK = (
@@ -142,6 +147,7 @@ class Failure:
 
     message: Message | None
     error: BaseException
+    seconds: float = 0.0
 
 
 class Batch:
@@ -170,11 +176,18 @@ class Batch:
         return f"{commit}; {take}" if self.taken else take
 
     def took(
-        self, messages: list[Message], xid: str | None = None, record: str | None = None
+        self,
+        messages: list[Message],
+        xid: str | None = None,
+        record: str | None = None,
+        taken_at: datetime = FIRST_MOMENT,
     ) -> None:
         """Record which messages were taken, by which transaction, and the server's record."""
         self.taken = messages
         self.xid = xid
+        # The time of the server, and how long each handler took.
+        self.taken_at = taken_at
+        self.seconds: list[float] = []
         # mbus.give_back needs it.
         self.record = record
         # The runners of the handlers take from this queue and append to the two lists.

@@ -43,6 +43,8 @@ _CASTS = {
     "iids": "text[]",
     "qnames": "text[]",
     "tokens": "bigint[]",
+    "counts": "bigint[]",
+    "totals": "float8[]",
     "payload": "regtype",
     "steps": "jsonb",
     "data": "jsonb",

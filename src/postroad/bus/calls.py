@@ -124,6 +124,19 @@ def alter_consumer(
     )
 
 
+def measure(
+    queue: str, consumer: str, kinds: list[str], counts: list[int], totals: list[float]
+) -> Call[None]:
+    """Add what a worker of your own has measured to the histograms of a consumer.
+
+    For each kind (wait, handled, failed, attempts, batch) the number of values up to each bound of
+    `mbus.measures` and above the last one, and their sum. Raises QueueNotFound, ConsumerNotFound,
+    InvalidArgument.
+    """
+    given = {"qname": queue, "cname": consumer, "kinds": kinds, "counts": counts, "totals": totals}
+    return sql(NoneType, "measure", **given)
+
+
 def pause(
     queue: str,
     consumer: str | None = None,
@@ -179,7 +192,7 @@ def post(
             " delayed_until => %s, expires => %s, iid => %s)",
             (
                 payloads.parameter(payload, data),
-                parameters.hstore("headers", trace.stamped(headers)),
+                parameters.hstore("headers", trace.stamped(headers, queue)),
                 parameters.hstore("properties", properties),
                 parameters.zoned("delayed_until", delayed_until),
                 parameters.zoned("expires", expires),
@@ -217,7 +230,7 @@ def post_many(
         " delayed_until => %s, expires => %s)"
     )
     times = (parameters.zoned("delayed_until", delayed_until), parameters.zoned("expires", expires))
-    stamped = _stamped(headers)
+    stamped = _stamped(headers, queue)
 
     def chunk(payload: Payload, start: int) -> Call[list[str]]:
         part = messages[start : start + CHUNK_MESSAGES]
@@ -245,10 +258,10 @@ def post_many(
     return OfQueue(queue, build)
 
 
-def _stamped(headers: Hstores) -> Hstores:
+def _stamped(headers: Hstores, queue: str) -> Hstores:
     if isinstance(headers, Sequence):
-        return [trace.stamped(one) or one for one in headers]
-    return trace.stamped(headers)
+        return [trace.stamped(one, queue) or one for one in headers]
+    return trace.stamped(headers, queue)
 
 
 def request(

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -16,9 +17,11 @@ from postroad.bus.async_client import AsyncBus
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.batch import FIRST_BATCH_SIZE, BatchSize
 from postroad.bus.errors import InvalidArgument, LeaseLost
+from postroad.bus.measures import Measures
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.request import asks
 from postroad.bus.runners import Runners
+from postroad.bus.spans import handled
 from postroad.bus.worker import (
     MAX_CONFLICTS,
     Handler,
@@ -77,6 +80,8 @@ class LeaseLoop(Service):
         # Replies and failures of handlers that have ended.
         self._reports: dict[int, asyncio.Task[None] | None] = {}
         self._size = BatchSize(handler.prefetch, handler.batch or FIRST_BATCH_SIZE, least=0)
+        self.measures = Measures(handler.queue, handler.consumer)
+        self._function = handled(handler.function, handler.queue, handler.consumer)
 
     async def run(self) -> None:
         """Serve until stopped, then until all leased messages are finished or given back."""
@@ -137,6 +142,8 @@ class LeaseLoop(Service):
                 await self.pause(backoff.next_seconds())
                 continue
             backoff.reset()
+            if leased:
+                self.measures.add("batch", (len(leased),))
             held = {message.token: hold(message) for message in leased}
             self._unfinished.update(held)
             self._holder.claim(held.items(), since)
@@ -197,14 +204,24 @@ class LeaseLoop(Service):
             return
         answer: object = None
         failure: BaseException | None = None
+        began = time.perf_counter()
         try:
             answer = await self._answer(held)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the messages have failed
             # `sys.exit()` and awaiting a cancelled task count as failed attempts as well: this
             # loop cancels only handlers of lost messages.
             failure = error
+        seconds = time.perf_counter() - began
         for message in held:
+            self._measure(message, seconds, held.failures.get(message.id, failure))
             self._conclude(message, answer, held.failures.get(message.id, failure))
+
+    def _measure(self, message: HeldMessage, seconds: float, failure: BaseException | None) -> None:
+        if failure is None:
+            taken_at = message.leased_until - self._handler.ttl
+            self.measures.handled((message,), taken_at, (seconds,))
+        elif judge(failure).is_failure and not message.lost.is_set():
+            self.measures.add("failed", (seconds,))
 
     async def _answer(self, messages: MessageBatch[HeldMessage]) -> object:
         """Call the handler, again after a deadlock or a serialization failure."""
@@ -214,7 +231,7 @@ class LeaseLoop(Service):
             trace.follow(messages[0])
         for conflicts in itertools.count():
             try:
-                answer = self._handler.function(argument)
+                answer = self._function(argument)
                 return await answer if self._awaits else answer
             except Exception as error:
                 if conflicts == MAX_CONFLICTS or not is_conflict(error):

@@ -122,6 +122,29 @@ FIGURES = Resource(
 )  # fmt: skip
 
 
+HANDLING = Resource(
+    "bus.handling",
+    "consumer",
+    "(select queue || '/' || consumer as id, * from mbus.handling)",
+    "Show how long messages waited and were handled in this hour and the last.",
+    (
+        *_OF_CONSUMER,
+        Column("handled", "Handled", "Обработано", "number", is_sortable=True, is_nullable=False),
+        Column("failed", "Failures", "Сбои", "number", is_sortable=True, is_nullable=False),
+        Column("wait_median", "Wait, median", "Ожидание, медиана", "duration", is_sortable=True),
+        Column("wait_high", "Wait, 95%", "Ожидание, 95%", "duration", is_sortable=True),
+        Column("handling_median", "Handling, median", "Обработка, медиана", "duration",
+               is_sortable=True),
+        Column("handling_high", "Handling, 95%", "Обработка, 95%", "duration", is_sortable=True),
+        Column("attempts", "Attempts, mean", "Попыток в среднем", "rate"),
+        Column("batch", "Batch size, mean", "Размер пакета в среднем", "rate"),
+    ),
+    _NAMES,
+    is_descending=False,
+    example="postroad bus handling orders",
+)  # fmt: skip
+
+
 class _Messages:
     """Reads the messages of one consumer in a state, without taking them."""
 

@@ -87,6 +87,18 @@ class ConsumerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """A histogram of a consumer (view mbus.measures); the last count is above all bounds."""
+
+    queue: str
+    consumer: str
+    kind: str
+    bounds: list[float]
+    counts: list[int]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeadMessage:
     """A dead message and its error (view mbus.dead); `data` is the payload as text."""
 

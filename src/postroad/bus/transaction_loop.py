@@ -38,6 +38,7 @@ from postroad.bus.batch import (
 )
 from postroad.bus.decoding import Undecodable, log_undecodable
 from postroad.bus.errors import BusError, TransactionOwned, translate
+from postroad.bus.measures import Measures
 from postroad.bus.message import Message
 from postroad.bus.outcome import Park, Retry
 from postroad.bus.payload import Payload
@@ -45,6 +46,7 @@ from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.runners import Runners
 from postroad.bus.session import fetch_async, parameters, run_async
 from postroad.bus.shared_connection import AsyncTransactionConnection, Session, cut
+from postroad.bus.spans import handled
 from postroad.bus.worker import Handler, MessageBatch, WorkerSettings, judge, log_verdict
 from postroad.service import AutoResetEvent, Service
 
@@ -75,6 +77,8 @@ class TransactionLoops(Service):
             self.name, handler.concurrency, BatchRun.handle, self._ended
         )
         self.sharing = Sharing(handler)
+        self.measures = Measures(handler.queue, handler.consumer)
+        self.function = handled(handler.function, handler.queue, handler.consumer)
         self._loops: list[TransactionLoop] = []
         self._changed = AutoResetEvent()
 
@@ -146,7 +150,7 @@ class BatchRun:
         # Messages that a batch handler has failed; the others are consumed.
         self.rejected: list[Failure] = []
         self._takes_batches = owner.handler.batch is not None
-        self._function = owner.handler.function
+        self._function = owner.function
         self._awaits = not owner.runners.blocks
         self._loop = loop
         self._session = session
@@ -212,6 +216,7 @@ class BatchRun:
             except IndexError:
                 # Another thread took the last message.
                 break
+            began = time.perf_counter()
             try:
                 trace.follow(message)
                 answer = self._function(message, connection)
@@ -224,7 +229,8 @@ class BatchRun:
             except BaseException as error:
                 if not self.is_abandoned:
                     # Also `sys.exit()` and awaiting a cancelled task are failed attempts.
-                    batch.failures.append(Failure(message, use.refusal or error))
+                    seconds = time.perf_counter() - began
+                    batch.failures.append(Failure(message, use.refusal or error, seconds))
                 elif isinstance(error, asyncio.CancelledError):
                     raise
             else:
@@ -232,12 +238,13 @@ class BatchRun:
                     batch.failures.append(Failure(message, use.refusal))
                 else:
                     batch.done.append(message)
+                    batch.seconds.append(time.perf_counter() - began)
         await use.end()
 
     async def _handle_all(self) -> None:
         if self.is_abandoned:
             return
-        batch = self.batch
+        batch, began = self.batch, time.perf_counter()
         messages = MessageBatch(batch.taken)
         connection, use = self._session.share(batch.has_failed)
         try:
@@ -254,12 +261,14 @@ class BatchRun:
             # The message is unknown: the batch is halved until one message is left.
             batch.failures.append(Failure(None, error))
         else:
-            batch.done += batch.taken
+            seconds = time.perf_counter() - began
             self.rejected = [
-                Failure(message, messages.failures[message.id])
+                Failure(message, messages.failures[message.id], seconds)
                 for message in batch.taken
                 if message.id in messages.failures
             ]
+            batch.done += batch.taken
+            batch.seconds += [seconds] * (len(batch.taken) - len(self.rejected))
         await use.end()
 
     async def wait(self, seconds: float | None = None) -> bool:
@@ -361,15 +370,16 @@ class TransactionLoop(Service):
             raise translated from error
         messages: list[Message] = []
         xid = record = None
+        now = batch.taken_at
         while True:
             column = cursor.description[0].name if cursor.description else None
             if column == "id":
                 messages = self._read(await fetch_async(cursor))
             elif column == "xid":
-                xid, record = (await cursor.fetchall())[0]
+                xid, record, now = (await cursor.fetchall())[0]
             if not cursor.nextset():
                 break
-        batch.took(messages, xid, record)
+        batch.took(messages, xid, record, now)
 
     async def _handle(self, session: Session) -> None:
         batch = self.batch
@@ -403,6 +413,10 @@ class TransactionLoop(Service):
 
     def _note_success(self, run: BatchRun, width: int) -> None:
         batch, seconds = self.batch, time.monotonic() - run.began
+        self._owner.measures.add("batch", (len(batch.taken),))
+        rejected = {each.message.id for each in run.rejected if each.message is not None}
+        done = [each for each in batch.done if each.id not in rejected] if rejected else batch.done
+        self._owner.measures.handled(done, batch.taken_at, batch.seconds)
         self._is_quick = seconds * width < QUICK_HANDLER_SECONDS * len(batch.taken)
         self._owner.note(run, seconds, has_ended=True)
         batch.handled(seconds, width)
@@ -476,6 +490,8 @@ class TransactionLoop(Service):
             return
         verdict = judge(failure.error)
         log_verdict(logger, self._handler, message, verdict, failure.error)
+        if verdict.is_failure:
+            self._owner.measures.add("failed", (failure.seconds,))
         if is_rolled_back:
             call = calls.reject(*self._names, message.iid, **verdict.given())
         else:

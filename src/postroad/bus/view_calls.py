@@ -6,7 +6,14 @@ from datetime import datetime
 
 from postroad.bus import rows
 from postroad.bus.call import Call, named
-from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Queue, StoredMessage
+from postroad.bus.status import (
+    Consumer,
+    ConsumerStatus,
+    DeadMessage,
+    Measured,
+    Queue,
+    StoredMessage,
+)
 
 
 def _view(
@@ -32,6 +39,13 @@ def status(queue: str | None = None) -> Call[list[ConsumerStatus]]:
     """Return the status of the consumers of one queue or of all. Read-only, no scans."""
     text, values = _view(ConsumerStatus, "status", "queue, consumer", queue=queue)
     return Call(text, values, rows.facts(ConsumerStatus))
+
+
+def measures(queue: str | None = None) -> Call[list[Measured]]:
+    """Return the histograms that workers have measured since the consumers exist. Read-only."""
+    total = "(select * from mbus.measures where since = '-infinity') m"
+    text, values = _view(Measured, "measures", "queue, consumer, kind", queue=queue)
+    return Call(text.replace("mbus.measures", total), values, rows.facts(Measured))
 
 
 def dead(

@@ -6,7 +6,8 @@ import asyncio
 
 import click
 
-from postroad import logs, trace
+from postroad import logs
+from postroad.bus import spans
 from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.cli.parts import PARTS, Part, PartContext, find_part
@@ -35,7 +36,7 @@ def serve(application: Application, name: str | None, as_json: bool) -> None:
             f"service {name} needs {part.needs}", hint="pip install 'postroad[all]'"
         )
     logs.set_up(level=application.settings.logs.level, shape=application.settings.logs.shape)
-    trace.open_telemetry()
+    spans.record()
     with application.database() as dsn:
         asyncio.run(_run(part, PartContext(application, dsn), as_json=as_json))
 

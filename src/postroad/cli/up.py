@@ -13,7 +13,7 @@ from typing import Any
 import click
 import uvloop
 
-from postroad import trace
+from postroad.bus import spans
 from postroad.cli.components import install_all
 from postroad.cli.context import Application, pass_application, stop_event
 from postroad.cli.log_file import ServiceLogStream
@@ -79,7 +79,7 @@ def up(
         # Check this before the database is started.
         listen(wishes["host"] or http.host, http.port if port is None else port).close()
         application.set_up_logs(ServiceLogStream())
-        trace.open_telemetry()
+        spans.record()
         uvloop.run(_up(application, parts, wishes, lock))
     click.echo("stopped")
 

@@ -15,7 +15,7 @@ from datetime import datetime
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from postroad.bus import AsyncBus, BusError, ConsumerStatus
+from postroad.bus import AsyncBus, BusError, ConsumerStatus, Measured
 from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.console.cache import Cache
 from postroad.service import Service, first_of
@@ -91,6 +91,10 @@ class History(Service):
     async def status(self) -> Sequence[ConsumerStatus]:
         """Return the figures of all consumers, shared by all pages. Read-only."""
         return await self._cache.get("bus.status", self._bus.status)
+
+    async def measures(self) -> Sequence[Measured]:
+        """Return what workers have measured of all consumers so far. Read-only."""
+        return await self._bus.measures()
 
     def of(self, queue: str, consumer: str) -> Sequence[Point]:
         """Return the points of a consumer, the oldest first."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import psycopg
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 from psycopg_pool import PoolTimeout
 
 from postroad import __version__
@@ -48,6 +50,14 @@ _OF_CONSUMERS: Gauges = {
         "postroad_queue_oldest_age_seconds",
         "Age of the oldest message that can be taken.",
     ),
+}
+# By kind of mbus.measures: the name of the histogram, its description and its label outcome.
+_MEASURED: Mapping[str, tuple[str, str, str | None]] = {
+    "wait": ("postroad_wait_seconds", "From post, or the end of a delay, to the take.", None),
+    "handled": ("postroad_handling_seconds", "Duration of handlers.", "done"),
+    "failed": ("postroad_handling_seconds", "Duration of handlers.", "failed"),
+    "attempts": ("postroad_handling_attempts", "Attempts of handled messages.", None),
+    "batch": ("postroad_batch_messages", "Messages that a worker took together.", None),
 }
 _OF_SERVICES: Gauges = {
     "is_up": ("postroad_service_up", "Whether a service runs."),
@@ -108,6 +118,23 @@ def gauges(rows: Sequence[Any], columns: Gauges, **labels: str) -> list[Metric]:
     return found
 
 
+def histograms(rows: Iterable[Any]) -> list[Metric]:
+    """Return the histograms of rows of mbus.measures."""
+    families: dict[str, HistogramMetricFamily] = {}
+    for name, text, outcome in _MEASURED.values():
+        labels = ("queue", "consumer", *(("outcome",) if outcome else ()))
+        families.setdefault(name, HistogramMetricFamily(name, text, labels=labels))
+    for row in rows:
+        name, _, outcome = _MEASURED[row.kind]
+        limits = [*map(floatToGoString, row.bounds), "+Inf"]
+        families[name].add_metric(
+            [row.queue, row.consumer, *([outcome] if outcome else [])],
+            list(zip(limits, accumulate(map(float, row.counts)), strict=True)),
+            row.total,
+        )
+    return list(families.values())
+
+
 async def _collect(context: Context) -> list[Metric]:
     info = [{"version": __version__, "is_there": True}]
     version: Gauges = {"is_there": ("postroad_info", "Version of Postroad.")}
@@ -126,6 +153,7 @@ async def _collect(context: Context) -> list[Metric]:
         *gauges(info, version, version="version"),
         *gauges(consumers, _OF_CONSUMERS, queue="queue", consumer="consumer"),
         maintenance,
+        *histograms(await context.cache.get("measures", context.history.measures, AGE_SECONDS)),
         *gauges(services, _OF_SERVICES, host="host", service="name"),
     ]
     for package, collect in (

@@ -519,3 +519,23 @@ def test_a_queue_that_is_paused_delivers_nothing_and_can_be_purged(
         link.run("select mbus.resume(q.name) from mbus.queue q")
         assert drain(broker, got, 1) == [2]
         got[0].ack()
+
+
+def test_waits_and_attempts_of_deliveries_are_measured(
+    broker: Connection, other: Connection
+) -> None:
+    for number in range(3):
+        publish(other, number)
+    with consuming(broker) as got:
+        drain(broker, got, 3)
+        for message in got:
+            message.ack()
+    broker.close()
+    query = (
+        "select kind, (select sum(c) from unnest(counts) c), total"
+        " from mbus.measures where not isfinite(since)"
+    )
+    found = {kind: (count, total) for kind, count, total in other.transport.link.run(query)}
+    assert (found["wait"][0], found["attempts"]) == (3, (3, 3.0))
+    assert found["wait"][1] > 0
+    assert found["batch"][1] == 3

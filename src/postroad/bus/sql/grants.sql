@@ -7,8 +7,8 @@ declare
   v_function regprocedure;
   v_view     text;
   -- What the views call: functions of a view run with the rights of its user.
-  v_for_views constant text[] := '{_ready,_set_aside,_leased,_claimed,_rates,_slot_exists,_log_name,_cell}';
-  v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,releasen,reject,give_back,is_restored,notify,positions,maintain,now,
+  v_for_views constant text[] := '{_ready,_set_aside,_leased,_claimed,_rates,_slot_exists,_log_name,_cell,_bounds,_quantile}';
+  v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,releasen,reject,give_back,is_restored,notify,positions,maintain,measure,now,
     create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,
     consume_temporary_bytea,clear_tempq,request,trace_headers,trace_headers_of,follow_trace,reply_queue,replies,reply,replyn_hstore,
     replyn_jsonb,replyn_text,replyn_bytea,dyn_consume,
@@ -38,11 +38,11 @@ begin
     loop
       execute format('grant execute on function %s to %I, %I', v_function, mbus._role('user'), mbus._role('admin'));
     end loop;
-    foreach v_view in array '{queues,consumers,status,dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run}'::text[] loop
+    foreach v_view in array '{queues,consumers,status,dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,measures,handling}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
     end loop;
     -- Dead messages and schedules show payloads, so they are for admins.
-    foreach v_view in array '{queues,consumers,status}'::text[] loop
+    foreach v_view in array '{queues,consumers,status,measures,handling}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('user'));
     end loop;
   end if;

@@ -17,6 +17,7 @@ tables/temporary.sql
 tables/follower.sql
 tables/sample.sql
 tables/schedule.sql
+tables/measure.sql
 internal/now.sql
 internal/names.sql
 internal/roles.sql
@@ -50,6 +51,7 @@ internal/claim.sql
 functions/queues.sql
 functions/consumers.sql
 functions/pause.sql
+functions/measure.sql
 functions/post.sql
 functions/consume.sql
 functions/leases.sql
@@ -78,6 +80,8 @@ views/consumers.sql
 views/dead.sql
 views/dead_originals.sql
 views/followers.sql
+views/measures.sql
+views/handling.sql
 views/queues.sql
 views/saga_list.sql
 views/saga_status.sql

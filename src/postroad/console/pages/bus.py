@@ -11,6 +11,7 @@ from nicegui import ui
 from postroad.bus import ConsumerStatus
 from postroad.bus.resources import (
     FIGURES,
+    HANDLING,
     PAUSE,
     PURGE_MESSAGES,
     QUEUES,
@@ -193,6 +194,10 @@ async def _queue(view: View) -> None:
             (figures(bus_figures(view, found)), element("div", style="height:16px"), shown)
         )
 
+    async def measured() -> Markup:
+        rows = await view.load(("bus.handling", name), HANDLING.all, {"queue": name})
+        return resource_table(view, HANDLING, rows, none=empty(t("bus.not_measured")))
+
     async def chosen() -> Row:
         return await connections.run(FIGURES.one, f"{name}/{consumer}")
 
@@ -217,6 +222,7 @@ async def _queue(view: View) -> None:
             unit=t("unit.s"),
         )
         ui.html(detail_facts(view, QUEUES, shape, t("bus.shape")), sanitize=False)
+    await view.live(measured)
 
 
 @page("/bus/schedules", "bus", "bus.schedules")

@@ -1,0 +1,116 @@
+"""What a worker measures of one consumer's messages, as histograms that are sent to the database.
+
+The bounds are those of `mbus._bounds`. Values are collected per batch, without any I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
+
+from postroad.bus.async_client import AsyncBus
+from postroad.bus.message import LeasedMessage, Message, unread
+from postroad.bus.reconnect import SURVIVABLE
+from postroad.service import Service
+
+logger = logging.getLogger(__name__)
+
+MEASURE_INTERVAL = timedelta(seconds=10)
+SECONDS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
+    1800, 3600, 21600, 86400,
+)  # fmt: skip
+COUNTS = (
+    1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 500, 750, 1000, 2000, 5000, 10000,
+)  # fmt: skip
+BOUNDS = {"wait": SECONDS, "handled": SECONDS, "failed": SECONDS, "attempts": COUNTS,
+          "batch": COUNTS}  # fmt: skip
+
+# Arguments of `Bus.measure`.
+Taken = tuple[str, str, list[str], list[int], list[float]]
+
+_unread_headers = unread("headers")
+
+
+def _attempt(message: Message) -> int:
+    if isinstance(message, LeasedMessage):
+        return message.attempt
+    # Parsing takes longer than all that is measured, and few messages were tried before.
+    given = _unread_headers(message)
+    return 1 if isinstance(given, str) and '"attempts"' not in given else message.attempts + 1
+
+
+class Measures:
+    """The histograms of one consumer since they were last sent. Any thread may add to them."""
+
+    def __init__(self, queue: str, consumer: str) -> None:
+        self._names = (queue, consumer)
+        self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._counts = {kind: [0] * (len(bounds) + 1) for kind, bounds in BOUNDS.items()}
+        self._totals = dict.fromkeys(BOUNDS, 0.0)
+
+    def add(self, kind: str, values: Iterable[float]) -> None:
+        """Add values of a kind."""
+        bounds, total = BOUNDS[kind], 0.0
+        with self._lock:
+            counts = self._counts[kind]
+            for value in values:
+                counts[bisect_left(bounds, value)] += 1
+                total += value
+            self._totals[kind] += total
+
+    def handled(
+        self, messages: Sequence[Message], taken_at: datetime, seconds: Iterable[float]
+    ) -> None:
+        """Add messages whose handlers have returned, and how long each took."""
+        self.add("handled", seconds)
+        waits = [
+            (taken_at - (each.delayed_until or each.added)).total_seconds() for each in messages
+        ]
+        # The clock of the database may have been set back.
+        self.add("wait", [max(0.0, wait) for wait in waits])
+        self.add("attempts", map(_attempt, messages))
+
+    def take(self) -> Taken | None:
+        """Return the arguments of `Bus.measure`, and begin again; None if nothing was measured."""
+        with self._lock:
+            counts, totals = self._counts, self._totals
+            self._clear()
+        kinds = [kind for kind, values in counts.items() if any(values)]
+        if not kinds:
+            return None
+        flat = list(chain.from_iterable(counts[kind] for kind in kinds))
+        return (*self._names, kinds, flat, [totals[kind] for kind in kinds])
+
+
+class MeasureReport(Service):
+    """Sends what was measured every ten seconds, and the rest when it is stopped.
+
+    What cannot be sent is dropped: measures are no reason to keep a worker from ending.
+    """
+
+    def __init__(self, bus: AsyncBus, measures: Sequence[Measures]) -> None:
+        super().__init__("measures")
+        self._bus = bus
+        self._measures = measures
+
+    async def run(self) -> None:
+        """Send measures until stopped."""
+        self.announce_ready()
+        is_last = False
+        while not is_last:
+            await self.pause(MEASURE_INTERVAL.total_seconds())
+            is_last = self.stopping.is_set()
+            for taken in [each.take() for each in self._measures]:
+                try:
+                    if taken is not None:
+                        await self._bus.measure(*taken)
+                except SURVIVABLE as failure:
+                    logger.info("measures_dropped", extra={"reason": str(failure).strip()})
