@@ -45,6 +45,10 @@ BACK = {
         drop table mbus.dead_original cascade;
         drop table mbus.retained cascade;
         drop table mbus.measure cascade;
+        drop table mbus.replay, mbus.replay_copy cascade;
+        drop function mbus.create_consumer(text, text, text, boolean, text);
+        create function mbus.create_consumer(text, text, text, boolean) returns void
+          language sql as '';
         alter table mbus.queue drop column retain cascade, drop column retain_size cascade;
         alter table mbus.dmq drop column fingerprint cascade;
         drop index mbus.saga_by_state_idx;

@@ -104,6 +104,7 @@ from postroad.bus.status import (
     Maintained,
     Measured,
     Queue,
+    Replay,
     StoredMessage,
 )
 from postroad.bus.subscription import Subscription
@@ -148,6 +149,7 @@ __all__ = [
     "QueueBusy",
     "QueueExists",
     "QueueNotFound",
+    "Replay",
     "Reply",
     "RequestTimedOut",
     "Retry",

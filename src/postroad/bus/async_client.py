@@ -30,6 +30,10 @@ class BusMethods(Methods):
     alter_consumer = Method(calls.alter_consumer)
     pause = Method(calls.pause)
     resume = Method(calls.resume)
+    replay = Method(calls.replay)
+    count_replay = Method(calls.count_replay)
+    stop_replay = Method(calls.stop_replay)
+    continue_replay = Method(calls.continue_replay)
 
     get_iid = Method(calls.get_iid)
     post = Method(calls.post)
@@ -77,6 +81,7 @@ class BusMethods(Methods):
     status = Method(view_calls.status)
     dead = Method(view_calls.dead)
     history = Method(view_calls.history)
+    replays = Method(view_calls.replays)
 
     def _messages(
         self, queue: str, consumer: str, ttl: Duration, poll_interval: Duration

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import NoneType
+from typing import Literal
 
 from postroad import trace
 from postroad.bus import parameters, rows
@@ -89,15 +90,22 @@ def drop_queue(queue: str) -> Call[None]:
 
 
 def create_consumer(
-    queue: str, consumer: str, selector: str | None = None, noindex: bool = False
+    queue: str,
+    consumer: str,
+    selector: str | None = None,
+    noindex: bool = False,
+    start_from: datetime | Literal["earliest"] | None = None,
 ) -> Call[None]:
     """Add a durable subscriber; it gets its own copy of each matching message from now on.
 
-    The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". Raises QueueNotFound,
-    ConsumerExists, InvalidSelector, and InvalidName, NameTooLong, NameCollision.
+    The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". With `start_from` it also gets
+    what was posted since then and is retained or not consumed yet; it is paused until maintenance
+    has posted that, see `replays`. Raises QueueNotFound, ConsumerExists, InvalidSelector, and
+    InvalidName, NameTooLong, NameCollision.
     """
     given = {"qname": queue, "cname": consumer, "selector": selector, "noindex": noindex}
-    return sql(NoneType, "create_consumer", **given)
+    start = start_from.isoformat() if isinstance(start_from, datetime) else start_from
+    return sql(NoneType, "create_consumer", **given, start_from=start)
 
 
 def drop_consumer(queue: str, consumer: str) -> Call[None]:
@@ -135,6 +143,58 @@ def measure(
     """
     given = {"qname": queue, "cname": consumer, "kinds": kinds, "counts": counts, "totals": totals}
     return sql(NoneType, "measure", **given)
+
+
+def replay(
+    queue: str,
+    consumer: str = "default",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    selector: str | None = None,
+    rate: int | None = None,
+    again: bool = False,
+    started_by: str | None = None,
+) -> Call[int]:
+    """Post to one consumer again what it consumed; return the id of the replay, see `replays`.
+
+    Maintenance posts them, at most `rate` per second, with the same iids and the header `replayed`.
+    `since` and `until` are times of posting. Repeating a call continues its replay; `again` begins
+    another one. Raises QueueNotFound, ConsumerNotFound, InvalidSelector, InvalidArgument.
+    """
+    chosen = _past(queue, consumer, since, until, selector)
+    return sql(int, "replay", **chosen, rate=rate, again=again, started_by=started_by)
+
+
+def count_replay(
+    queue: str,
+    consumer: str = "default",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    selector: str | None = None,
+) -> Call[int]:
+    """Count the messages that `replay` would post, by reading them. Read-only."""
+    return sql(int, "count_replay", **_past(queue, consumer, since, until, selector))
+
+
+def _past(
+    queue: str,
+    consumer: str,
+    since: datetime | None,
+    until: datetime | None,
+    selector: str | None,
+) -> dict[str, object]:
+    times = {"since": since or "-infinity", "until": until}
+    return {"qname": queue, "cname": consumer, **times, "selector": selector}
+
+
+def stop_replay(id: int, stopped_by: str | None = None) -> Call[bool]:
+    """Stop a replay; what it posted stays. Returns False if it had ended."""
+    return sql(bool, "stop_replay", id=id, stopped_by=stopped_by)
+
+
+def continue_replay(id: int) -> Call[bool]:
+    """Continue a replay that was stopped or failed. Returns False if it was neither."""
+    return sql(bool, "continue_replay", id=id)
 
 
 def pause(

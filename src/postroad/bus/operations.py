@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from psycopg import AsyncConnection
@@ -135,6 +135,69 @@ async def resume(
     Example: postroad bus resume orders --consumer billing
     """
     return await AsyncBus(connection).resume(queue, consumer)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A replay that was started, or the number of messages that it would post."""
+
+    what: str
+    replay: int | None = None
+    messages: int | None = None
+
+
+async def replay(
+    connection: AsyncConnection[Any],
+    queue: str,
+    *,
+    consumer: Annotated[str, "Who gets them again."] = "default",
+    since: Annotated[str | None, "Posted at this time or later: 2026-01-31T12:00."] = None,
+    until: Annotated[str | None, "Posted before this time; default: before now."] = None,
+    selector: Annotated[str | None, "Only those that match this condition over t."] = None,
+    rate: Annotated[int | None, "At most so many per second."] = None,
+    again: Annotated[bool, "Begin another replay after one with the same times."] = False,
+    by: str,
+    is_dry_run: bool,
+) -> Replayed:
+    """Post to a consumer again what it consumed and the queue retains.
+
+    Maintenance posts the messages, with their iids and the header replayed: see `postroad bus
+    replays`. Repeating the command continues its replay. A dry run counts the messages. Raises
+    QueueNotFound, ConsumerNotFound, InvalidSelector, InvalidArgument.
+
+    Example: postroad bus replay orders --consumer audit --since 2026-01-31T12:00 --dry-run
+    """
+    bus, past = AsyncBus(connection), (queue, consumer, time_of(since), time_of(until), selector)
+    if is_dry_run:
+        count = await bus.count_replay(*past)
+        return Replayed(f"a replay of {count} messages", messages=count)
+    number = await bus.replay(*past, rate, again, by)
+    return Replayed(f"replay {number}", number)
+
+
+def time_of(text: str | None) -> datetime | None:
+    """Read a time; without a zone it is local. Raises InvalidArgument."""
+    try:
+        return None if not text else datetime.fromisoformat(text).astimezone()
+    except ValueError as wrong:
+        hint = "write it as 2026-01-31T12:00, with a time zone if it is not the local one"
+        raise InvalidArgument(f"invalid time: {text}", hint=hint) from wrong
+
+
+async def stop_replay(connection: AsyncConnection[Any], id: int, *, by: str) -> bool:
+    """Stop a replay; the messages that it has posted stay. Returns False if it had ended.
+
+    Example: postroad bus replays stop 7
+    """
+    return await AsyncBus(connection).stop_replay(id, by)
+
+
+async def continue_replay(connection: AsyncConnection[Any], id: int) -> bool:
+    """Continue a replay that was stopped or failed. Returns False if it was neither.
+
+    Example: postroad bus replays continue 7
+    """
+    return await AsyncBus(connection).continue_replay(id)
 
 
 async def retain(

@@ -419,6 +419,51 @@ SCHEDULE_ACTIONS = (
            result="is_changed", unchanged="there was no schedule {name}"),
 )  # fmt: skip
 
+REPLAYS = Resource(
+    "bus.replays",
+    "replay",
+    "mbus.replays",
+    "List replays and how far they are, the latest first.",
+    (
+        Column("id", "Replay", "Номер", "id"),
+        Column("queue", "Queue", "Очередь"),
+        Column("consumer", "Consumer", "Подписчик"),
+        Column("state", "State", "Состояние", "state"),
+        Column("messages", "Posted", "Отправлено", "number"),
+        Column("progress", "Progress", "Готовность", "rate",
+               help="The part of the stored messages that was read: 1 is all."),
+        Column("since", "Since", "С", "moment", is_listed=False),
+        Column("until", "Until", "По", "moment", is_listed=False),
+        Column("selector", "Selector", "Селектор", "code", is_listed=False),
+        Column("rate", "Per second", "В секунду", "number", is_listed=False),
+        Column("is_start", "Consumer begins", "Начало подписчика", "boolean", is_listed=False),
+        Column("started_at", "Started", "Начат", "moment"),
+        Column("started_by", "Started by", "Кто начал"),
+        Column("finished_at", "Ended", "Окончен", "moment"),
+        Column("error", "Error", "Ошибка"),
+    ),
+    (
+        *_NAMES[:2],
+        Filter("state", "State", "Состояние",
+               choices=("waiting", "running", "stopped", "finished")),
+    ),
+    example="postroad bus replays --state running",
+    advice="start one with: postroad bus replay",
+)  # fmt: skip
+
+REPLAY = Action(operations.replay, "{what} {be} queued", FIGURES, "Replay", "Повторить",
+                result="replay", needs=("by", "is_dry_run"),
+                columns={"queue": "queue", "consumer": "consumer"},
+                asked=("since", "until", "selector"))  # fmt: skip
+REPLAY_ACTIONS = (
+    Action(operations.stop_replay, "replay {id} {be} stopped", REPLAYS, "Stop", "Остановить",
+           name="stop", result="is_changed", needs=("by",), unchanged="replay {id} had ended",
+           when={"state": ("waiting", "running")}),
+    Action(operations.continue_replay, "replay {id} {be} continued", REPLAYS, "Continue",
+           "Продолжить", name="continue", result="is_changed",
+           unchanged="replay {id} was not stopped", when={"state": ("stopped",)}),
+)  # fmt: skip
+
 RETAIN = Action(operations.retain, "the retention of queue {queue} {be} changed", QUEUES,
                 "Change retention", "Изменить хранение")  # fmt: skip
 PAUSE = Action(

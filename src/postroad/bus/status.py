@@ -46,6 +46,30 @@ class StoredMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Replay:
+    """A replay (view mbus.replays): waiting, running, stopped with an error, or finished.
+
+    `progress` is the part of the stored messages that was read, between 0 and 1.
+    """
+
+    id: int
+    queue: str
+    consumer: str
+    state: str
+    is_start: bool
+    since: datetime
+    until: datetime | None
+    selector: str | None
+    rate: int | None
+    messages: int
+    progress: float
+    started_at: datetime
+    started_by: str
+    finished_at: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Consumer:
     """A durable subscriber, its settings, and who has paused it (view mbus.consumers)."""
 

@@ -12,6 +12,7 @@ from postroad.bus.status import (
     DeadMessage,
     Measured,
     Queue,
+    Replay,
     StoredMessage,
 )
 
@@ -80,3 +81,8 @@ def history(
     }
     text = rows.select(StoredMessage, named("history", *given))
     return Call(text, tuple(given.values()), rows.messages_as_facts(StoredMessage), queue)
+
+
+def replays(queue: str | None = None) -> Call[list[Replay]]:
+    """List the replays of one queue or of all, the latest first. Read-only."""
+    return Call(*_view(Replay, "replays", "id desc", queue=queue), rows.facts(Replay))

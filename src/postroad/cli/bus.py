@@ -9,7 +9,7 @@ from typing import Any
 import click
 import psycopg
 
-from postroad.bus import Bus, Maintenance
+from postroad.bus import Bus, Maintenance, operations
 from postroad.bus.errors import translate
 from postroad.bus.payload import PAYLOADS, Payload
 from postroad.bus.resources import (
@@ -24,6 +24,9 @@ from postroad.bus.resources import (
     PAUSE,
     QUEUES,
     REDRIVE,
+    REPLAY,
+    REPLAY_ACTIONS,
+    REPLAYS,
     RESUME,
     RETAIN,
     SCHEDULE_ACTIONS,
@@ -79,7 +82,8 @@ for command in (
     resource_group(DEAD, DEAD_ACTIONS, bus_run, "dead"),
     list_command(DEAD_GROUPS, bus_run, "dead-groups", argument="queue", limit=MAX_LIMIT),
     list_command(DEAD_ORIGINALS, bus_run, "dead-originals", argument="queue"),
-    *(action_command(action, bus_run) for action in (PAUSE, RESUME, REDRIVE, RETAIN)),
+    *(action_command(action, bus_run) for action in (PAUSE, RESUME, REDRIVE, RETAIN, REPLAY)),
+    resource_group(REPLAYS, REPLAY_ACTIONS, bus_run),
     resource_group(SCHEDULES, SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),
 ):
     bus.add_command(command)
@@ -99,6 +103,11 @@ for command in (
 @click.option(
     "--selector", help="SQL condition over the message t: which messages the consumer gets."
 )
+@click.option(
+    "--start-from",
+    metavar="TIME",
+    help="Also what was posted since then and is retained or not consumed yet, or earliest.",
+)
 @click.option("--noindex", is_flag=True, help="Accepted for compatibility with older scripts.")
 @dry_run_option
 @json_option
@@ -111,6 +120,7 @@ def create(
     ncons: int,
     has_roles: bool,
     selector: str | None,
+    start_from: str | None,
     noindex: bool,
     is_dry_run: bool,
     as_json: bool,
@@ -121,14 +131,15 @@ def create(
 
     Example: postroad bus create orders audit --selector "(t.properties->'STATE')='DONE'"
     """
-    if consumer is None and selector is not None:
-        raise click.UsageError("a selector belongs to a consumer; name it after the queue")
+    if consumer is None and (selector or start_from) is not None:
+        raise click.UsageError("this option belongs to a consumer; name it after the queue")
+    start: Any = operations.time_of(start_from) if start_from != "earliest" else start_from
     with application.connection() as connection:
         inside = Bus(connection)
         if consumer is None:
             inside.create_queue(queue, ncons, has_roles, payload)
         else:
-            inside.create_consumer(queue, consumer, selector, noindex)
+            inside.create_consumer(queue, consumer, selector, noindex, start)
         if is_dry_run:
             connection.rollback()
     _report(queue, consumer, "created", is_dry_run=is_dry_run, as_json=as_json)

@@ -73,6 +73,8 @@ class Action:
     # Which columns of a row its parameters get; by default the first one gets the identity.
     columns: Mapping[str, str] = field(default_factory=dict)
     when: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    # The optional parameters that the console asks for, besides a reason.
+    asked: tuple[str, ...] = ()
     question: str = ""
     # The resources whose rows its parameters name, for the console to offer them.
     offered: Mapping[str, Resource] = field(default_factory=dict)

@@ -38,7 +38,8 @@ begin
     loop
       execute format('grant execute on function %s to %I, %I', v_function, mbus._role('user'), mbus._role('admin'));
     end loop;
-    foreach v_view in array '{queues,consumers,status,dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,measures,handling}'::text[] loop
+    foreach v_view in array '{queues,consumers,status,dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,measures,handling,
+      replays}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
     end loop;
     -- Dead messages and schedules show payloads, so they are for admins.

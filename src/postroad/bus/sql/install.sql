@@ -7,6 +7,7 @@ tables/dropped_queue.sql
 tables/retained.sql
 tables/consumer.sql
 tables/pause.sql
+tables/replay.sql
 tables/delayed.sql
 tables/leased.sql
 tables/dmq.sql
@@ -59,6 +60,7 @@ functions/release.sql
 functions/redrive.sql
 functions/browse.sql
 functions/history.sql
+functions/replay.sql
 functions/purge.sql
 functions/move.sql
 functions/dead.sql
@@ -83,6 +85,7 @@ views/followers.sql
 views/measures.sql
 views/handling.sql
 views/queues.sql
+views/replays.sql
 views/saga_list.sql
 views/saga_status.sql
 views/schedules.sql

@@ -16,6 +16,9 @@ from postroad.bus.resources import (
     PURGE_MESSAGES,
     QUEUES,
     REDRIVE_MESSAGES,
+    REPLAY,
+    REPLAY_ACTIONS,
+    REPLAYS,
     RESUME,
     RUNS,
     SCHEDULE_ACTIONS,
@@ -68,6 +71,7 @@ def bus_tabs(view: View, shown: str) -> Markup:
         "dead": ("bus.dead", address("bus", "dead")),
         "waiting": ("bus.waiting", address("bus", "waiting")),
         "schedules": ("bus.schedules", address("bus", "schedules")),
+        "replays": ("bus.replays", address("bus", "replays")),
         "sagas": ("nav.sagas", address("bus", "sagas")),
     }
     return page_tabs(view, shown, parts)
@@ -202,7 +206,7 @@ async def _queue(view: View) -> None:
         return await connections.run(FIGURES.one, f"{name}/{consumer}")
 
     await view.live(consumers)
-    await action_buttons(view, connections, (PAUSE, RESUME), chosen)
+    await action_buttons(view, connections, (PAUSE, RESUME, REPLAY), chosen)
     with ui.element("div").classes("row"):
         post_button(view, name)
         for action, state in ((REDRIVE_MESSAGES, "dead"), (PURGE_MESSAGES, "ready")):
@@ -234,6 +238,12 @@ async def _schedules(view: View) -> None:
     await show_resource(
         view, SCHEDULES, to=to, none="bus.no_schedule", advice=advice, row_actions=actions
     )
+
+
+@page("/bus/replays", "bus", "bus.replays")
+async def _replays(view: View) -> None:
+    ui.html(bus_tabs(view, "replays"), sanitize=False)
+    await show_resource(view, REPLAYS, none="bus.no_replay", row_actions=REPLAY_ACTIONS)
 
 
 @page("/bus/schedules/{name:path}", "bus", "bus.schedule_title")

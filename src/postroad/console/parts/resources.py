@@ -524,14 +524,15 @@ async def ask_action(
 ) -> None:
     """Ask whether to run an action on a row, with `more` arguments, and run it.
 
-    The reason, and required arguments that are not given, are asked for as well.
+    The reason, required arguments that are not given, and others that the action names are asked
+    for as well.
     """
     title = title or title_of(view, action)
     target = str(row[action.resource.label_name])
     needed = [
         one
         for one in action.parameters[1:]
-        if one.name == "reason" or (one.is_required and one.name not in more)
+        if one.name in ("reason", *action.asked) or (one.is_required and one.name not in more)
     ]
 
     async def same() -> Row:

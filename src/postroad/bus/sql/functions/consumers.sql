@@ -1,15 +1,19 @@
 -- Adds a durable subscriber.  It gets messages that are posted from now on and match its selector.
 --
+--   start_from  earliest or a time: it also gets the messages that were posted since then and are retained, or not consumed yet.  It
+--               is paused until maintenance has posted them as a replay, which begins when all open transactions have ended
 -- The second consumer of a queue changes it from direct to fanout, see README.md: the queue's tables are
 -- locked while its backlog is recorded for the first consumer, so on a long queue this takes a while.
 -- noindex is accepted as in earlier versions; selectors are evaluated at post time and need no index.
--- Errors: MB001, MB004 exists, MB005, MB006, MB007 names, MB008 selector, MB017 busy.
+-- Errors: MB001, MB004 exists, MB005, MB006, MB007 names, MB008 selector, MB012 start_from, MB017 busy.
 create or replace function mbus.create_consumer(
-  qname text, cname text, selector text default null, noindex boolean default false)
+  qname text, cname text, selector text default null, noindex boolean default false, start_from text default null)
 returns void
 language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
   v_queue mbus.queue;
+  v_start constant timestamptz := mbus._start_time(start_from);
+  v_id    integer;
 begin
   -- Delayed messages must not be moved meanwhile, see mbus._rotate_delayed.
   perform mbus._lock_triggers();
@@ -26,12 +30,27 @@ begin
   if v_queue.mode = 'direct' then
     v_queue := mbus._fan_out(v_queue);
   end if;
-  insert into mbus.consumer (queue_id, name, selector) values (v_queue.id, cname, create_consumer.selector);
+  insert into mbus.consumer (queue_id, name, selector) values (v_queue.id, cname, create_consumer.selector) returning id into v_id;
+  if v_start is not null then
+    insert into mbus.replay (queue_id, consumer_id, since, is_start, first_id, started_at, started_by)
+    values (v_queue.id, v_id, v_start, true, mbus._first_stored(v_queue.id, v_start), mbus.now(), session_user);
+    insert into mbus.pause (queue_id, consumer_id, paused_at, paused_by, reason)
+    values (v_queue.id, v_id, mbus.now(), session_user, 'begins in the past: resumed when its replay has ended');
+  end if;
   perform mbus._create_slots(v_queue);
   perform mbus._generate(v_queue);
 exception when lock_not_available or deadlock_detected then
   raise exception 'queue "%" is busy: a transaction that posts or takes is open', qname
     using errcode = 'MB017', hint = 'Try again, or find long transactions in pg_stat_activity.';
+end $$;
+
+create or replace function mbus._start_time(p_start text) returns timestamptz
+language plpgsql stable set search_path from current as $$
+begin
+  return case p_start when 'earliest' then '-infinity' else p_start::timestamptz end;
+exception when invalid_datetime_format or datetime_field_overflow or invalid_parameter_value then
+  raise exception 'invalid start_from: "%"', p_start
+    using errcode = 'MB012', hint = 'Write earliest, or a time such as 2026-01-31 12:00:00+00.';
 end $$;
 
 -- Changes a direct queue to a fanout queue.  The payload tables become the log and are renamed, so

@@ -14,17 +14,8 @@ declare
 begin
   perform mbus._check_amount(amt);
   perform mbus._check_selector(v_queue, selector);
-  return query execute format($query$
-    select t.id, t.iid, t.added, t.expires, t.attempts, t.headers, t.properties, t.data::text
-    from (select s.id, mbus._iid($1, coalesce(s.origin, s.id)) as iid, s.added, s.expires, mbus._attempts(s.past) as attempts,
-                 %s as headers, s.properties, s.data,
-                 (s.past ->> 'delayed_until')::timestamptz as delayed_until, null::integer[] as received
-          from (%s) s) t
-    where %s
-    order by t.id limit $5$query$,
-    mbus._fill('headers_delivered', mbus._queue_values(v_queue) || '{"added": "s.added", "headers": "s.headers"}'),
-    mbus._stored_query(v_queue, v_first, 'select g.id, g.origin, g.added, g.expires, g.trail as past, g.headers, g.properties, g.data '
-      'from mbus.%1$I g where g.id > $2 and g.added >= $3 and g.added < $4', since, until, '>', place),
-    coalesce('(' || selector || e'\n)', 'true'))
+  return query execute format('select t.id, t.iid, t.added, t.expires, t.attempts, t.headers, t.properties, t.data::text from (%s) t where %s
+                               order by t.id limit $5',
+    mbus._stored_messages(v_queue, v_first, since, until, place, is_consumed => false), coalesce('(' || selector || e'\n)', 'true'))
   using qname, place, since, until, amt;
 end $$;

@@ -1,4 +1,4 @@
--- Runs the maintenance of queues: posts due runs of schedules, makes due messages ready, ends leases, deletes expired
+-- Runs the maintenance of queues: posts due runs of schedules and batches of replays, makes due messages ready, ends leases, deletes expired
 -- messages, raises the hints, rotates and reclaims slots.  Returns one row per queue that it changed,
 -- of those that the caller has permission for.  With a name, only that queue.
 --
@@ -28,6 +28,7 @@ declare
   v_fresh   jsonb;
   v_mark    jsonb;
   v_queue   mbus.queue;
+  v_replayed jsonb := '{}';
 begin
   perform mbus._check_isolation();
   if mbus.is_restored() then
@@ -39,6 +40,7 @@ begin
     perform mbus._queue(qname);
   else
     perform mbus._run_schedules();
+    v_replayed := mbus._run_replays();
   end if;
   perform setval('mbus.attended', extract(epoch from v_now)::bigint);
   if v_is_first and pg_relation_size('mbus.leased') > 0 then
@@ -57,7 +59,7 @@ begin
     v_left := v_markers -> v_queue.id::text ->> 'since';
     -- An idle queue is visited rarely, so a visit covers everything that has expired since the last one.
     v_from := case when (v_tick + v_queue.id) % 1024 = 0 then '-infinity' else least(v_since, v_left) end;
-    released := mbus._release(v_queue, null, v_from, 1000);
+    released := mbus._release(v_queue, null, v_from, 1000) + coalesce((v_replayed ->> v_queue.id::text)::bigint, 0);
     expired := mbus._expire(v_queue, 1000, v_from, least(v_since, v_left));
     -- The newer mark if all transactions that posted then have ended, else the one of the last run.
     v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;

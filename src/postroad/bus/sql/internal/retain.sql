@@ -43,7 +43,8 @@ begin
   perform mbus._rebuild_views(p_queue);
 end $$;
 
--- Drops segments that are too old, exceed the size, or belong to a queue that is gone or retains nothing any more.
+-- Drops segments that are too old, exceed the size, or belong to a queue that is gone or retains nothing any more; not those that a replay
+-- has yet to read.
 -- At most 200 per call: each takes several locks.  Locks: access exclusive on the segment, never waited for.
 create or replace function mbus._drop_retained() returns void
 language plpgsql set search_path from current set client_min_messages = warning as $$
@@ -55,7 +56,8 @@ begin
     from (select r.id, r.queue_id, r.last_id, r.retained_at, sum(r.bytes) over (partition by r.queue_id order by r.first_id desc) as total
           from mbus.retained r) s
     left join mbus.queue q on q.id = s.queue_id
-    where not mbus._is_retained(q) or s.retained_at <= mbus.now() - q.retain or s.total > q.retain_size
+    where (not mbus._is_retained(q) or s.retained_at <= mbus.now() - q.retain or s.total > q.retain_size)
+      and not exists (select from mbus.replay p where p.queue_id = s.queue_id and p.finished_at is null and p.place < s.last_id)
     order by s.id limit 200
   loop
     begin
@@ -91,4 +93,20 @@ language sql stable set search_path from current as $$
     union all
     select t.payload_table, format('not exists (select from mbus.%I r where r.id = g.id)', t.ready_table)
     from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id) t
+$$;
+
+-- The same as messages t for selectors; raw are the headers as they are stored, past is what happened to the copy.
+--   $1 queue  $2 place  $3 since  $4 until
+create or replace function mbus._stored_messages(
+  p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_until timestamptz, p_place bigint, p_more text default '',
+  is_consumed boolean default true) returns text
+language sql stable set search_path from current as $$
+  select format($query$
+    select s.id, s.origin, mbus._iid($1, coalesce(s.origin, s.id)) as iid, s.added, s.expires, mbus._attempts(s.past) as attempts, %s as headers,
+           s.properties, s.data, (s.past ->> 'delayed_until')::timestamptz as delayed_until, null::integer[] as received, s.raw
+    from (%s) s$query$,
+    mbus._fill('headers_delivered', mbus._queue_values(p_queue) || '{"added": "s.added", "headers": "s.raw"}'),
+    mbus._stored_query(p_queue, p_consumer_id,
+      'select g.id, g.origin, g.added, g.expires, g.trail as past, g.headers as raw, g.properties, g.data from mbus.%1$I g
+       where g.id > $2 and g.added >= $3 and g.added < $4 ' || case when is_consumed then 'and %2$s ' else '' end || p_more, p_since, p_until, '>', p_place))
 $$;
