@@ -249,7 +249,7 @@ class Post(_Step):
         for label in after:
             for consumer in bus.consumers:
                 if bus.view(session, (consumer, label)) is not None:
-                    bus.change(session, (consumer, label))
+                    bus.open[session].locks.add((consumer, label))
 
 
 @dataclass(frozen=True, repr=False)

@@ -40,6 +40,8 @@ class _Transaction:
     changes: dict[Key, Copy] = field(default_factory=dict)
     posts: list[str] = field(default_factory=list)
     takes: list[Key] = field(default_factory=list)
+    # Copies that others cannot take until it ends, and that it leaves as they are.
+    locks: set[Key] = field(default_factory=set)
     # Consumers that it has taken for: it may hold locks on their groups.
     groups: set[str] = field(default_factory=set)
     # How often the queue's functions had been changed when it first used the queue.
@@ -155,7 +157,7 @@ class Queue:
         if is_paused and not is_old and pause is None:
             return must, may
         others = [open_ for place, open_ in enumerate(self.open) if place != session]
-        held = {key for open_ in others for key in open_.changes}
+        held = {key for open_ in others for key in (*open_.changes, *open_.locks)}
         groups_in_doubt = any(consumer in open_.groups for open_ in others)
         first: dict[str, tuple[int, str]] = {}
         busy: set[str] = set()
@@ -199,7 +201,9 @@ class Queue:
     def is_in_doubt(self, session: int, key: Key) -> bool:
         """Return whether another session's transaction has changed this copy."""
         return any(
-            key in open_.changes for place, open_ in enumerate(self.open) if place != session
+            key in open_.changes or key in open_.locks
+            for place, open_ in enumerate(self.open)
+            if place != session
         )
 
     def committed_by(self, session: int) -> None:

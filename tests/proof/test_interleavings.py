@@ -11,6 +11,7 @@ from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer
 from proof.interleavings import SCENARIOS
 from proof.interleavings.explorer import Exploration, Explorer, Scenario
+from proof.interleavings.model import Queue
 from proof.interleavings.planted import PLANTED, Planted, plant
 
 IS_STRESS = bool(os.environ.get("POSTROAD_STRESS"))
@@ -74,3 +75,19 @@ def test_a_planted_bug_is_found(server: TestServer, bug: Planted) -> None:
     again = Explorer(replace(scenario, prepare=prepare), lambda: server.dsn(names[0]))
     assert again.repeat(verdict.choices).violations
     server.drop(names[0])
+
+
+def test_a_lock_on_a_message_does_not_bring_it_back() -> None:
+    queue = Queue(sessions=2)
+    queue.post(0, "a", "q.1@x")
+    queue.committed_by(0)
+    queue.take(1, "default", 10, ["a"], was_blocked=False)
+    # The other session posts b, which waits for a, before the take of a is committed.
+    queue.post(0, "b", "q.2@x", state="blocked", after=frozenset("a"))
+    queue.open[0].locks.add(("default", "a"))
+
+    queue.committed_by(1)
+    queue.committed_by(0)
+
+    queue.drained("default", ["b"], [])
+    assert queue.violations == []
