@@ -18,13 +18,35 @@ PAGES = ROOT / "docs" / "proof"
 _INDEX = """\
 # Proof
 
-Written by `make proof`; do not edit. Each page is the result of one part on the commit that
-it names. The same seed makes the same choices again:
+Each page is the result of one part of `make proof`: real servers, faults and orders of statements
+that users meet and tests rarely do, and checkers that decide from records which promises held.
+Written by `make proof`; do not edit.
+
+"""
+_READING = """
+## Reproduce
 
     make proof                            # all parts, under 30 minutes
     make proof FULL=1                     # all parts in full length
     make proof ONLY=faults SEED=7         # one part, from another seed
 
+Debian's packages of the servers are installed if they are missing. Network namespaces, the rules
+of the packet filter and small file systems in memory need root; without it nodes get loopback
+addresses, and the page lists the faults that were left out. The same seed gives the same choices.
+When which process has which role differs from run to run, as with the primary of a cluster, the
+choices are made again among those of that moment.
+
+## Read a page
+
+- **commit** is the product that was tested; a plus sign marks uncommitted changes.
+- **violations** are sentences, each of one promise that did not hold, with what is needed to
+  repeat it. The command fails when there is one. A page with violations stays as it is until a
+  run without them.
+- **limits** are what this run could not show, and why.
+
+Clients write a line to a file before each call and after its answer, so that the record of a
+killed client is complete. The checkers (`proof/history`) import nothing of Postroad; tests plant
+violations that each of them must find.
 """
 
 
@@ -84,7 +106,7 @@ def write_page(folder: Path, part: str, report: Report, options: Options, second
 
 
 def write_index(folder: Path) -> None:
-    """Write README.md: one row for each part that has a page."""
+    """Write index.md: one row for each part that has a page, and how to read and reproduce it."""
     rows = []
     for file in sorted(folder.glob("*.json")):
         stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -92,7 +114,8 @@ def write_index(folder: Path) -> None:
         link = f"[{stored['title']}]({file.stem}.md)"
         rows.append((link, facts["date"], facts["commit"], facts["violations"]))
     lines = _table(("part", "date", "commit", "violations"), rows)
-    (folder / "README.md").write_text(_INDEX + "\n".join(lines) + "\n", encoding="utf-8")
+    text = _INDEX + "\n".join(lines) + "\n" + _READING
+    (folder / "index.md").write_text(text, encoding="utf-8")
 
 
 def _table(head: tuple[str, ...], rows: Any) -> list[str]:

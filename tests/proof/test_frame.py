@@ -44,7 +44,7 @@ def test_the_page_holds_the_facts_and_the_index_links_it(
         "| command | `make proof ONLY=sample SEED=7` |",
     ):
         assert line in page.splitlines()
-    index = (tmp_path / "README.md").read_text(encoding="utf-8")
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
     assert "| [A part](sample.md) |" in index
 
 
