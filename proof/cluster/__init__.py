@@ -2,7 +2,7 @@
 
 ```
 clients ──> PgBouncer :6432 ──> HAProxy :5000 ──> primary of pg1, pg2, pg3 :5432   (node front)
-        └──────────────────────────────────────>  pg1, pg2, pg3: PostgreSQL, Patroni, etcd
+        └──────────────────────────────────────>  pg1, pg2, pg3: PostgreSQL, Patroni ──> et1, et2, et3
         └──> HAProxy :5672 ─────────────────────>  rq1, rq2, rq3: RabbitMQ
 ```
 
@@ -14,7 +14,7 @@ program finds it again; only processes started here are ever ended.
 
 from __future__ import annotations
 
-from proof.cluster.configuration import DATABASE, POSTGRES, RABBIT
+from proof.cluster.configuration import DATABASE, ETCD, POSTGRES, RABBIT
 from proof.cluster.control import Cluster, default_folder
 
-__all__ = ["DATABASE", "POSTGRES", "RABBIT", "Cluster", "default_folder"]
+__all__ = ["DATABASE", "ETCD", "POSTGRES", "RABBIT", "Cluster", "default_folder"]

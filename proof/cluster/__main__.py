@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from proof.cluster import POSTGRES, RABBIT, Cluster, default_folder
+from proof.cluster import ETCD, POSTGRES, RABBIT, Cluster, default_folder
 
 
 def main() -> int:
@@ -52,6 +52,9 @@ def _show(cluster: Cluster) -> None:
         for node in RABBIT:
             state = "running" if cluster.rabbit_greets(node) else "not ready"
             print(f"  {node}    {network.address(node):15} RabbitMQ      {state}")
+    for node in ETCD:
+        state = "running" if cluster.processes[f"etcd@{node}"].is_running else "ended"
+        print(f"  {node}    {network.address(node):15} etcd          {state}")
     for name in ("haproxy@front", "pgbouncer@front"):
         state = "running" if cluster.processes[name].is_running else "ended"
         print(f"  front  {network.address('front'):15} {name.partition('@')[0]:13} {state}")

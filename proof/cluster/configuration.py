@@ -15,6 +15,10 @@ from proof.cluster.processes import Process
 __all__ = ["DATABASE", "Plan", "plan_processes"]
 
 POSTGRES = ("pg1", "pg2", "pg3")
+# Apart from the servers. Patroni 3.0 reads from any etcd node, also from one that is cut off
+# together with its server: that server then takes the leader's key back from its successor, and
+# what the successor acknowledged is lost.
+ETCD = ("et1", "et2", "et3")
 RABBIT = ("rq1", "rq2", "rq3")
 DATABASE = "postroad"
 # Seconds. A leader that does not renew its key for TTL is replaced. Patroni wants
@@ -42,7 +46,7 @@ class Plan:
 
 def plan_processes(plan: Plan) -> list[Process]:
     """Write every configuration file and return the processes in the order they start."""
-    processes = [_etcd(plan, node) for node in POSTGRES]
+    processes = [_etcd(plan, node) for node in ETCD]
     processes += [_patroni(plan, node) for node in POSTGRES]
     if plan.has_rabbit:
         processes += _rabbits(plan)
@@ -72,7 +76,7 @@ def _write(file: Path, text: str) -> str:
 
 def _etcd(plan: Plan, node: str) -> Process:
     address = plan.network.address(node)
-    members = ",".join(f"{each}=http://{plan.network.address(each)}:2380" for each in POSTGRES)
+    members = ",".join(f"{each}=http://{plan.network.address(each)}:2380" for each in ETCD)
     options = {
         "name": node,
         "data-dir": str(plan.data(node) / "etcd"),
@@ -127,7 +131,7 @@ def _patroni(plan: Plan, node: str) -> Process:
         "scope": "postroad",
         "name": node,
         "restapi": {"listen": f"{address}:8008", "connect_address": f"{address}:8008"},
-        "etcd3": {"hosts": [f"{network.address(each)}:2379" for each in POSTGRES]},
+        "etcd3": {"hosts": [f"{network.address(each)}:2379" for each in ETCD]},
         "bootstrap": {
             "dcs": {
                 "ttl": TTL,
@@ -135,8 +139,15 @@ def _patroni(plan: Plan, node: str) -> Process:
                 "retry_timeout": RETRY,
                 "maximum_lag_on_failover": 1048576,
                 "synchronous_mode": plan.is_synchronous,
-                "synchronous_mode_strict": False,
-                "postgresql": {"use_pg_rewind": True, "parameters": parameters},
+                "synchronous_mode_strict": plan.is_synchronous,
+                "postgresql": {
+                    # A node that has followed another timeline is copied again. pg_rewind from a
+                    # primary that was promoted twice within seconds left standbys that wait for
+                    # records that do not exist.
+                    "use_pg_rewind": False,
+                    "remove_data_directory_on_diverged_timelines": True,
+                    "parameters": parameters,
+                },
             },
             "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, "data-checksums"],
             "pg_hba": [
@@ -152,6 +163,8 @@ def _patroni(plan: Plan, node: str) -> Process:
             "bin_dir": str(_programs(plan, node)),
             "pgpass": str(home / "pgpass"),
             "authentication": users,
+            # A copy begins at once, not after a checkpoint spread over minutes.
+            "basebackup": [{"checkpoint": "fast"}],
             "parameters": {"unix_socket_directories": str(home), "logging_collector": "off"},
         },
         "watchdog": {"mode": "off"},

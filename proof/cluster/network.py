@@ -13,7 +13,18 @@ from dataclasses import dataclass
 
 __all__ = ["Network", "run"]
 
-NODES = {"pg1": 11, "pg2": 12, "pg3": 13, "rq1": 21, "rq2": 22, "rq3": 23, "front": 31}
+NODES = {
+    "pg1": 11,
+    "pg2": 12,
+    "pg3": 13,
+    "et1": 15,
+    "et2": 16,
+    "et3": 17,
+    "rq1": 21,
+    "rq2": 22,
+    "rq3": 23,
+    "front": 31,
+}
 
 
 def run(*command: str, text: str | None = None) -> str:

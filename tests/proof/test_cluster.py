@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from postroad.testing import wait_until
-from proof.cluster import POSTGRES, RABBIT, Cluster
+from proof.cluster import ETCD, POSTGRES, RABBIT, Cluster
 from proof.cluster.configuration import Plan, plan_processes
 from proof.cluster.network import NODES, Network
 from proof.cluster.processes import Process, start_time
@@ -70,7 +70,7 @@ def test_every_node_has_a_service_and_an_address_of_its_own(plan: Plan) -> None:
 
     names = {process.name for process in processes}
     assert {f"patroni@{node}" for node in POSTGRES} < names
-    assert {f"etcd@{node}" for node in POSTGRES} < names
+    assert {f"etcd@{node}" for node in ETCD} < names
     assert {f"rabbitmq@{node}" for node in RABBIT} < names
     assert {"haproxy@front", "pgbouncer@front"} < names
     assert len(names) == len(processes)
