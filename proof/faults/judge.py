@@ -1,0 +1,167 @@
+"""The verdict on one run: checkers over the history, and what the driver itself has seen."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import psycopg
+from psycopg.rows import dict_row
+
+from proof.faults.kinds import KINDS
+from proof.faults.workload import QUEUES, STEPS
+from proof.history import checkers
+from proof.history.checkers import Finding
+from proof.history.record import Call, Fault, History, Recorder
+
+__all__ = ["Verdict", "judge", "store_effects"]
+
+# After such a fault has been healed, clients may still be acknowledged by a primary that is
+# about to be replaced: until Patroni has demoted it.
+DEMOTION_SECONDS = 20.0
+EXAMPLES = 5
+
+
+@dataclass
+class Verdict:
+    """What one run has shown."""
+
+    mode: str
+    operations: int
+    faults: list[Fault]
+    findings: list[Finding]
+    longest_gap: float
+    gaps: dict[str, float]
+    violations: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    unanswered: int = 0
+
+
+def store_effects(dsn: str, recorder: Recorder) -> None:
+    """Copy what handlers committed into the history."""
+    with psycopg.connect(dsn, row_factory=dict_row) as connection:
+        with connection.cursor("effects") as cursor:
+            cursor.itersize = 10_000
+            for row in cursor.execute("select * from proof_effect order by number"):
+                recorder.note("effect", **row)
+        for row in connection.execute("select key from proof_outbox").fetchall():
+            recorder.note("outbox", key=row["key"])
+
+
+def judge(history: History, *, is_synchronous: bool) -> Verdict:
+    """Run every checker; decide whether what asynchronous replication lost is as documented."""
+    findings = [
+        checkers.check_delivery(history, queue, consumers)
+        for queue, consumers in QUEUES.items()
+        if queue not in ("leases", "tasks")
+    ]
+    findings += [
+        checkers.check_exactly_once(history, queue)
+        for queue in QUEUES
+        if queue not in ("leases", "tasks")
+    ]
+    findings += [
+        _check_outbox(history),
+        checkers.check_order(history, "groups"),
+        checkers.check_delay(history, "later"),
+        checkers.check_expiry(history, "short"),
+        checkers.check_leases(history, "leases"),
+        checkers.check_leases(history, "tasks"),
+        checkers.check_sagas(history, "trips", STEPS),
+    ]
+    answered = [call.answered for call in history.of("post") if _is_ok(call)]
+    moments = sorted(moment for moment in answered if moment is not None)
+    verdict = Verdict(
+        mode="synchronous" if is_synchronous else "asynchronous",
+        operations=_operations(history),
+        faults=history.faults,
+        findings=findings,
+        longest_gap=checkers.longest_gap(moments),
+        gaps=_gaps(history.faults, moments),
+        unanswered=sum(call.phase == "unknown" for call in history.calls),
+    )
+    for finding in findings:
+        verdict.violations += _shortened(finding.promise, finding.violations)
+        verdict.lost += finding.lost
+        if is_synchronous:
+            verdict.violations += _shortened(finding.promise, finding.lost)
+    if not is_synchronous:
+        verdict.violations += _unexplained(history)
+    return verdict
+
+
+def _check_outbox(history: History) -> Finding:
+    """A message exists if and only if the transaction that posted it has committed."""
+    finding = Finding("outbox: a message and the row of its transaction, both or neither")
+    rows = {note.fields["key"] for note in history.notes if note.operation == "outbox"}
+    got = {effect.key for effect in history.effects if effect.queue == "outbox"}
+    finding.checked = len(rows | got)
+    finding.violations += [
+        f"outbox: the row {key} exists without its message" for key in rows - got
+    ]
+    finding.violations += [
+        f"outbox: the message {key} exists without its row" for key in got - rows
+    ]
+    return finding
+
+
+def _is_ok(call: Call) -> bool:
+    return call.phase == "ok"
+
+
+def _operations(history: History) -> int:
+    """Count messages: acknowledged posts, committed effects, leased work, acks, sagas."""
+    counted = len(history.effects)
+    counted += sum(note.operation == "handled" for note in history.notes)
+    for call in history.calls:
+        if _is_ok(call):
+            counted += len(call.fields["messages"]) if call.operation == "post" else 1
+    return counted
+
+
+def _gaps(faults: Iterable[Fault], moments: list[float]) -> dict[str, float]:
+    """Return, for each kind, the longest time without an acknowledged post that it overlaps."""
+    wide = [(before, after) for before, after in pairwise(moments) if after - before > 1]
+    found: dict[str, float] = defaultdict(float)
+    for fault in faults:
+        for before, after in wide:
+            if before < fault.ended and fault.began < after:
+                found[fault.kind] = max(found[fault.kind], after - before)
+    return found
+
+
+def _unexplained(history: History) -> list[str]:
+    """Name acknowledged messages that are gone although no failover can have lost them."""
+    windows = [
+        (fault.began - 1, fault.ended + DEMOTION_SECONDS)
+        for fault in history.faults
+        if KINDS[fault.kind].can_fail_over
+    ]
+    unexplained = []
+    for queue, consumers in QUEUES.items():
+        if queue in ("leases", "tasks"):
+            done = {
+                note.fields["key"] for note in history.notes if note.fields.get("queue") == queue
+            }
+        else:
+            done = {effect.key for effect in history.effects if effect.queue == queue}
+        for post in checkers.posted(history, queue).values():
+            at = post.acknowledged
+            if at is None or post.key in done or "expires" in post.message:
+                continue
+            if not any(began <= at <= ended for began, ended in windows):
+                unexplained.append(f"{queue}: {post.key} was lost without a failover")
+        assert consumers
+    return _shortened("losses", unexplained)
+
+
+def _shortened(promise: str, found: list[str]) -> list[str]:
+    more = len(found) - EXAMPLES
+    return found[:EXAMPLES] + ([f"{promise}: {more} more"] if more > 0 else [])
+
+
+def count_kinds(faults: Iterable[Fault]) -> Counter[str]:
+    """Count faults by kind."""
+    return Counter(fault.kind for fault in faults)
