@@ -2,7 +2,7 @@
 
 ```
 clients ──> PgBouncer :6432 ──> HAProxy :5000 ──> primary of pg1, pg2, pg3 :5432   (node front)
-        └──────────────────────────────────────>  pg1, pg2, pg3: PostgreSQL, Patroni ──> et1, et2, et3
+        └──────────────────────────────────> pg1, pg2, pg3: PostgreSQL, Patroni ──> et1, et2, et3
         └──> HAProxy :5672 ─────────────────────>  rq1, rq2, rq3: RabbitMQ
 ```
 
