@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from postroad.exchange import operations, status
-from postroad.exchange.errors import (
-    ClientNotFound,
-    DatabaseNotFound,
-    MessageNotFound,
-    ProcessNotFound,
-)
+from postroad.exchange import errors, operations, status
 from postroad.operate import Action, Column, Filter, Resource
 
 OPEN_STATES = ("STARTED", "READY_TO_COMMIT", "UNKNOWN", "CLEANUP", "FAILED")
@@ -19,17 +13,12 @@ MESSAGE_STATES = (
 )  # fmt: skip
 
 _DATABASE = Filter(
-    "database",
-    "Database",
-    "База",
-    "Only of this database.",
+    "database", "Database", "База", "Only of this database.",
     offered="select id from exchange.database order by id limit 500",
-)
+)  # fmt: skip
 
 DATABASES = Resource(
-    "exchange.databases",
-    "database",
-    "exchange.database_list",
+    "exchange.databases", "database", "exchange.database_list",
     "List databases with what waits in them.",
     (
         Column("id", "Database", "База"),
@@ -54,41 +43,27 @@ DATABASES = Resource(
                help="Set when the database was restored to a state before its last marker."),
         Column("created_at", "Created", "Создана", "moment", is_listed=False, is_nullable=False),
     ),
-    is_descending=False,
-    example="postroad exchange databases list --sort parked --descending",
-    missing=DatabaseNotFound,
+    is_descending=False, example="postroad exchange databases list --sort parked --descending",
+    missing=errors.DatabaseNotFound,
 )  # fmt: skip
 
 CLIENTS = Resource(
-    "exchange.clients",
-    "client",
-    "exchange.client_list",
-    "List clients, without their secrets.",
+    "exchange.clients", "client", "exchange.client_list", "List clients, without their secrets.",
     (
         Column("id", "Client", "Клиент"),
         Column("is_admin", "Administrator", "Администратор", "boolean", is_nullable=False),
-        Column(
-            "databases",
-            "Databases",
-            "Базы",
-            "list",
-            null="all",
-            help="Databases that it has rights on; null for all.",
-        ),
+        Column("databases", "Databases", "Базы", "list", null="all",
+               help="Databases that it has rights on; null for all."),
         Column("may_send", "Sends", "Отправляет", "boolean", is_nullable=False),
         Column("may_take", "Takes", "Забирает", "boolean", is_nullable=False),
         Column("recipients", "Also for", "Также за", "list", is_nullable=False),
         Column("created_at", "Created", "Создан", "moment", is_nullable=False),
     ),
-    is_descending=False,
-    example="postroad exchange clients list",
-    missing=ClientNotFound,
-)
+    is_descending=False, example="postroad exchange clients list", missing=errors.ClientNotFound,
+)  # fmt: skip
 
 PROCESSES = Resource(
-    "exchange.processes",
-    "process",
-    "exchange.process_list",
+    "exchange.processes", "process", "exchange.process_list",
     "List processes, the latest first; or show one with its files and history.",
     (
         Column("number", "Number", "Номер", "id", is_listed=False,
@@ -113,9 +88,7 @@ PROCESSES = Resource(
         Filter("state", "State", "Состояние", "Only in this state; `open`: not ended.",
                choices={"open": OPEN_STATES, **{state: (state,) for state in PROCESS_STATES}}),
     ),
-    key="number",
-    identity="id",
-    example="postroad exchange processes --state open",
+    key="number", identity="id", example="postroad exchange processes --state open",
     detail=status.process,
     parts={
         "files": (
@@ -127,13 +100,11 @@ PROCESSES = Resource(
             Column("error", "Error", "Ошибка"),
         ),
     },
-    missing=ProcessNotFound,
+    missing=errors.ProcessNotFound,
 )  # fmt: skip
 
 MESSAGES = Resource(
-    "exchange.messages",
-    "message",
-    "exchange.message_list",
+    "exchange.messages", "message", "exchange.message_list",
     "List messages and replies, the latest first.",
     (
         Column("number", "Number", "Номер", "id", is_listed=False, index="message_pkey"),
@@ -163,17 +134,12 @@ MESSAGES = Resource(
         Filter("search", "Search", "Поиск", "A part of the id, sender, recipient or file name.",
                columns=("id", "sender", "recipient", "file_name"), is_search=True),
     ),
-    key="number",
-    label="id",
-    example="postroad exchange messages --database sales --state parked",
-    missing=MessageNotFound,
+    key="number", label="id", example="postroad exchange messages --database sales --state parked",
+    missing=errors.MessageNotFound,
 )  # fmt: skip
 
 ROUTES = Resource(
-    "exchange.routes",
-    "route",
-    "exchange.route",
-    "List routes between the bus and the mailboxes.",
+    "exchange.routes", "route", "exchange.route", "List routes between the bus and the mailboxes.",
     (
         Column("id", "Route", "Маршрут"),
         Column("direction", "Direction", "Направление"),
@@ -182,15 +148,11 @@ ROUTES = Resource(
         Column("recipient", "Recipient", "Получатель"),
         Column("created_at", "Created", "Создан", "moment"),
     ),
-    is_descending=False,
-    example="postroad exchange routes list",
-)
+    is_descending=False, example="postroad exchange routes list",
+)  # fmt: skip
 
 SERVERS = Resource(
-    "exchange.servers",
-    "server",
-    "exchange.server_list",
-    "List the servers that run.",
+    "exchange.servers", "server", "exchange.server_list", "List the servers that run.",
     (
         Column("epoch", "Generation", "Поколение", "id", is_nullable=False),
         Column("holder", "Process", "Процесс", is_nullable=False, help="Host name and process id."),
@@ -198,61 +160,33 @@ SERVERS = Resource(
         Column("seen_at", "Reported", "Отметился", "since", is_nullable=False),
         Column("is_sweeper", "Sweeps", "Обслуживает", "boolean", is_nullable=False),
     ),
-    is_descending=False,
-    example="postroad exchange servers",
-)
+    is_descending=False, example="postroad exchange servers",
+)  # fmt: skip
 
 REQUEUE = Action(
-    operations.requeue,
-    "message {id} {be} queued again",
-    MESSAGES,
-    "Requeue",
-    "Вернуть в очередь",
+    operations.requeue, "message {id} {be} queued again", MESSAGES, "Requeue", "Вернуть в очередь",
     columns={"id_": "id", "sender": "sender", "database": "database", "recipient": "recipient"},
-    when={"state": ("parked", "deferred")},
-    is_bulk=True,
-)
+    when={"state": ("parked", "deferred")}, is_bulk=True,
+)  # fmt: skip
 RESOLVE = Action(
-    operations.resolve,
-    "process {id} {be} resolved as {outcome}",
-    PROCESSES,
-    "Set the outcome",
-    "Указать исход",
-    needs=("by",),
-    when={"state": OPEN_STATES},
-    is_danger=True,
-)
+    operations.resolve, "process {id} {be} resolved as {outcome}", PROCESSES, "Set the outcome",
+    "Указать исход", needs=("by",), when={"state": OPEN_STATES}, is_danger=True,
+)  # fmt: skip
 RELEASE = Action(
-    operations.release,
-    "process {id} {be} released",
-    PROCESSES,
-    "Release",
-    "Завершить",
-    needs=("by",),
-    when={"state": OPEN_STATES},
-    is_danger=True,
-)
+    operations.release, "process {id} {be} released", PROCESSES, "Release", "Завершить",
+    needs=("by",), when={"state": OPEN_STATES}, is_danger=True,
+)  # fmt: skip
 SHOWN_ONCE = "which is not shown again:\n\n  {token}\n"
 ACTIONS = (
-    REQUEUE,
-    RESOLVE,
-    RELEASE,
-    Action(
-        operations.add_database,
-        "database {id} {be} known; its processes in doubt are resolved by: {resolution}",
-        DATABASES,
-        name="add",
-    ),
+    REQUEUE, RESOLVE, RELEASE,
+    Action(operations.add_database,
+           "database {id} {be} known; its processes in doubt are resolved by: {resolution}",
+           DATABASES, name="add"),
     Action(operations.add_client, "client {id} has this token, " + SHOWN_ONCE, CLIENTS, name="add"),
     Action(operations.change_client, "client {id} {be} changed", CLIENTS, name="change"),
     Action(operations.renew_client, "the new token of {id}, " + SHOWN_ONCE, CLIENTS, name="renew"),
     Action(operations.remove_client, "client {id} {be} removed", CLIENTS, name="remove"),
     Action(operations.add_route, "route {id} {be} added", ROUTES, name="add"),
-    Action(
-        operations.remove_route,
-        "route {id} {be} removed",
-        ROUTES,
-        name="remove",
-        unchanged="there is no route {id}",
-    ),
-)
+    Action(operations.remove_route, "route {id} {be} removed", ROUTES, name="remove",
+           unchanged="there is no route {id}"),
+)  # fmt: skip
