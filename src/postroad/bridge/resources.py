@@ -99,16 +99,9 @@ def _action(
 
     call.__doc__ = summary
     return Action(
-        call,
-        "bridge {bridge} {be} {state} (was {was})",
-        STATUS,
-        title,
-        title_ru,
-        name=verb,
-        place="addresses",
-        needs=("is_dry_run",),
-        when={"state": states},
-    )
+        call, "bridge {bridge} {be} {state} (was {was})", STATUS, title, title_ru, name=verb,
+        place="addresses", needs=("is_dry_run",), when={"state": states},
+    )  # fmt: skip
 
 
 PAUSE = _action(

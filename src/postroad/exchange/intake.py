@@ -21,16 +21,8 @@ from typing import Any
 import orjson
 
 from postroad import trace
+from postroad.exchange import errors
 from postroad.exchange.content import Content
-from postroad.exchange.errors import (
-    ExchangeError,
-    FileMissing,
-    IdByCase,
-    MessageConflict,
-    StorageFailed,
-    storage_failure,
-    was_refused,
-)
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 
@@ -157,11 +149,11 @@ class Intake:
         try:
             try:
                 failures = await write(files)
-            except StorageFailed:
+            except errors.StorageFailed:
                 # The folder may have been removed: it is created again.
                 await mover.in_thread(storage.make_database, database)
                 failures = await write(files)
-        except ExchangeError as failure:
+        except errors.ExchangeError as failure:
             # Of this database only: the messages of the others go on.
             _fail(pieces, failure)
             return
@@ -170,7 +162,7 @@ class Intake:
         for piece, refused in zip(pieces, failures, strict=True):
             piece.is_written = refused is None
             if refused is not None:
-                piece.fail(storage_failure(refused, "the message cannot be written"))
+                piece.fail(errors.storage_failure(refused, "the message cannot be written"))
 
     async def _record(self, pieces: list[_Piece]) -> None:
         if not pieces:
@@ -184,9 +176,9 @@ class Intake:
         try:
             given = orjson.dumps(items).decode()
             rows = await self._journal.select("intake", self._journal.epoch, given)
-        except ExchangeError as failure:
+        except errors.ExchangeError as failure:
             for piece in pieces:
-                piece.is_named = not was_refused(failure)
+                piece.is_named = not errors.was_refused(failure)
             raise
         for row in rows:
             piece = pieces[row["item"]]
@@ -202,13 +194,13 @@ class Intake:
             moves = [piece.move() for piece in placing]
             for piece, failure in zip(placing, await self._mover.outcomes(moves), strict=True):
                 again = failure
-                if isinstance(failure, FileMissing) and not piece.is_named:
+                if isinstance(failure, errors.FileMissing) and not piece.is_named:
                     # The first attempt lost its file before it was acknowledged; this one has it.
                     piece.is_named = True
                     again = (await self._mover.outcomes([piece.move(piece.temporary)]))[0]
                 # It may be missing because another server has handed out its message.
                 if again is not None and not (
-                    isinstance(again, FileMissing)
+                    isinstance(again, errors.FileMissing)
                     and await self._journal.rows(HANDED_OUT, piece.row["number"])
                 ):
                     piece.fail(again)
@@ -283,14 +275,14 @@ def item_of(arrival: Arrival, temporary: str, item: int = 0) -> dict[str, Any]:
     }
 
 
-def _refusal(answer: str | None, arrival: Arrival) -> ExchangeError | None:
+def _refusal(answer: str | None, arrival: Arrival) -> errors.ExchangeError | None:
     if answer == "other":
-        return MessageConflict(
+        return errors.MessageConflict(
             f"{arrival.sender} has used the id {arrival.id} for other content",
             hint="give each message an id of its own; repeat a message unchanged",
         )
     if answer == "case":
-        return IdByCase(
+        return errors.IdByCase(
             f"an id of {arrival.sender} differs from {arrival.id} only by case",
             hint="use the exact id, or one that differs by more",
         )

@@ -18,13 +18,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from postroad.errors import PostroadError
+from postroad.exchange import errors
 from postroad.exchange.content import Content, digest_of
-from postroad.exchange.errors import (
-    DatabaseNotFound,
-    ProcessNotFound,
-    StorageFailed,
-    was_refused,
-)
 from postroad.exchange.journal import NOW, ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
@@ -73,7 +68,7 @@ class Processes:
         """API_1. Returns the protocol's answer."""
         try:
             await self.mover.open(given.database, may_create=False)
-        except DatabaseNotFound:
+        except errors.DatabaseNotFound:
             if not self.settings.creates_databases:
                 raise
         for _ in range(MAX_PICKS):
@@ -227,7 +222,7 @@ class Processes:
                 answer = await self.journal.decide(function, *parameters)
             except BaseException as failure:
                 # Unless it was refused, a plan that names the files may be committed: they stay.
-                if was_refused(failure):
+                if errors.was_refused(failure):
                     used = set()
                 raise
             moves = _moves(answer)
@@ -235,7 +230,7 @@ class Processes:
             verdict = judge(answer, process)
             if lost := await self.mover.place(moves):
                 names = ", ".join(move.name for move in lost)
-                raise StorageFailed(
+                raise errors.StorageFailed(
                     f"files were lost while they were stored: {names}",
                     hint="send the request again",
                 )
@@ -280,7 +275,7 @@ class Processes:
         """Return a process with its history, as the journal has it. Raises ProcessNotFound."""
         found: dict[str, Any] | None = await self.journal.call("process_shown", process)
         if found is None:
-            raise ProcessNotFound("there is no such process")
+            raise errors.ProcessNotFound("there is no such process")
         return found
 
     async def find(self, process: str) -> tuple[str, str] | None:

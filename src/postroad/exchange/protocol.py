@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from postroad.exchange.errors import (
-    FileNotInProcess,
-    NotAllowed,
-    OutcomeNeeded,
-    ProcessContradiction,
-    ProcessNotFound,
-)
+from postroad.exchange import errors
 
 CANCELLED = {"status": "CANCELLED"}
 
@@ -35,27 +29,27 @@ def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
             kept = ("status", "expires_at")
             return {key: answer[key] for key in kept if answer.get(key) is not None}
         case "MISSING":
-            raise ProcessNotFound(
+            raise errors.ProcessNotFound(
                 f"there is no process {process}",
                 hint="list them: postroad exchange processes",
                 process=process,
             )
         case "FORBIDDEN":
-            raise NotAllowed(
+            raise errors.NotAllowed(
                 f"process {process} is another client's",
                 hint="only its owner may do this; others resolve it once it is in doubt",
             )
         case "NAMES":
-            raise FileNotInProcess(
+            raise errors.FileNotInProcess(
                 "a file that is named is not one of this process",
                 hint="use the names in the answer of API_1",
             )
         case "OUTCOME":
-            raise OutcomeNeeded(
+            raise errors.OutcomeNeeded(
                 f"process {process} is {answer['state']}; this needs an outcome",
                 hint="give the outcome: COMMITTED or ABORTED",
             )
-    raise ProcessContradiction(
+    raise errors.ProcessContradiction(
         f"process {process} is {answer.get('state')}"
         + (f" and was {answer['outcome']}" if answer.get("outcome") else "")
         + "; this call contradicts that and changed nothing",

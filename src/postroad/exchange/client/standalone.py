@@ -54,23 +54,10 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, Generator, Iterable, Tuple
 
 __all__ = [
-    "ChecksumMismatch",
-    "ConnectionBusy",
-    "ConnectionUnsupported",
-    "DatabaseRestored",
-    "Exchange",
-    "ExchangeClientError",
-    "File",
-    "NotAnswered",
-    "OutcomeUnknown",
-    "Process",
-    "ProcessCancelled",
-    "Refused",
-    "Reply",
-    "Settled",
-    "TransactionEnded",
-    "Work",
-]
+    "ChecksumMismatch", "ConnectionBusy", "ConnectionUnsupported", "DatabaseRestored",
+    "Exchange", "ExchangeClientError", "File", "NotAnswered", "OutcomeUnknown", "Process",
+    "ProcessCancelled", "Refused", "Reply", "Settled", "TransactionEnded", "Work",
+]  # fmt: skip
 
 logger = logging.getLogger("postroad.exchange.client")
 

@@ -26,19 +26,13 @@ T = TypeVar("T")
 READ_TIMEOUT_SECONDS = 60
 UPLOAD_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "NotImplemented"}
 KEY_REFUSED = {
-    "KeyTooLongError",
-    "XMinioInvalidObjectName",
-    "XMinioParentIsObject",
+    "KeyTooLongError", "XMinioInvalidObjectName", "XMinioParentIsObject",
     "XMinioObjectExistsAsDirectory",
-}
+}  # fmt: skip
 REFUSED = {
-    "AccessDenied",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "NoSuchBucket",
-    "InvalidBucketName",
-    "AllAccessDisabled",
-}
+    "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket",
+    "InvalidBucketName", "AllAccessDisabled",
+}  # fmt: skip
 SERVER_FAULT = 500
 MISSING = 404
 
