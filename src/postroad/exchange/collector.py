@@ -32,20 +32,18 @@ class Collector(Upkeep):
     """Marks the store, and collects objects, until it is stopped."""
 
     def __init__(self, settings: ExchangeSettings, mover: Mover, objects: ObjectStorage) -> None:
-        super().__init__("exchange object store", mover)
+        self._interval = settings.retention_interval.total_seconds()
+        super().__init__("exchange object store", mover, min(self._interval, 1.0), self._round)
         self._objects = objects
         self._settings = settings
-        self._interval = settings.retention_interval.total_seconds()
         self._due = time.monotonic() + self._interval
         self._marked_at: float | None = None
         self._collect_after = 0.0
 
-    async def run(self) -> None:
+    async def _round(self) -> None:
         """Mark the store and collect objects when they are due, on the server that sweeps."""
-        self.announce_ready()
-        while not await self.pause(min(self._interval, 1.0)):
-            if self._journal.is_sweeper:
-                await self.attempt("store_not_marked", self._work)
+        if self._journal.is_sweeper:
+            await self.attempt("store_not_marked", self._work)
 
     async def _work(self) -> None:
         await self._mark()

@@ -58,12 +58,25 @@ FULL_BYTES, FULL_PART = 16 << 20, 0.01
 
 
 class Upkeep(Service):
-    """A part of a server that works beside its calls; its next round repeats what failed."""
+    """A part of a server that works beside its calls; its next round repeats what failed.
 
-    def __init__(self, name: str, mover: Mover) -> None:
+    It pauses for `seconds` before each round.
+    """
+
+    def __init__(
+        self, name: str, mover: Mover, seconds: float, do_round: Callable[[], Awaitable[None]]
+    ) -> None:
         super().__init__(name)
         self._mover = mover
         self._journal = mover.journal
+        self.seconds = seconds
+        self._do_round = do_round
+
+    async def run(self) -> None:
+        """Work in rounds until it is stopped."""
+        self.announce_ready()
+        while not await self.pause(self.seconds):
+            await self._do_round()
 
     async def attempt(
         self, event: str, work: Callable[[], Awaitable[object]], level: int = logging.WARNING
@@ -81,7 +94,8 @@ class Maintenance(Upkeep):
     """Recovers at the start, then sweeps until it is stopped."""
 
     def __init__(self, settings: ExchangeSettings, mover: Mover) -> None:
-        super().__init__("exchange upkeep", mover)
+        self._interval = settings.sweep_interval.total_seconds()
+        super().__init__("exchange upkeep", mover, min(self._interval, 1.0), self._round)
         self._settings = settings
         self._swept_at: float | None = None
         self._cleaned_at = time.monotonic()
@@ -106,16 +120,13 @@ class Maintenance(Upkeep):
             with contextlib.suppress(ExchangeError):
                 await self._clean()
 
-    async def run(self) -> None:
+    async def _round(self) -> None:
         """Sweep at each interval if this server sweeps, and do what is pending each second."""
-        self.announce_ready()
-        interval = self._settings.sweep_interval.total_seconds()
-        while not await self.pause(min(interval, 1.0)):
-            if self._journal.is_sweeper:
-                await self.attempt("moves_wait", self._follow_old_plans, logging.INFO)
-            if self._swept_at is None or time.monotonic() - self._swept_at >= interval:
-                self._swept_at = time.monotonic()
-                await self.attempt("sweep_failed", self._sweep)
+        if self._journal.is_sweeper:
+            await self.attempt("moves_wait", self._follow_old_plans, logging.INFO)
+        if self._swept_at is None or time.monotonic() - self._swept_at >= self._interval:
+            self._swept_at = time.monotonic()
+            await self.attempt("sweep_failed", self._sweep)
 
     async def beat(self) -> None:
         """Report, and end what is timed out, also while the files cannot be used."""
@@ -264,21 +275,6 @@ class Maintenance(Upkeep):
         else:
             await self._journal.call("alerts.clear", key)
         self._alerts[key] = is_wrong
-
-
-class Heartbeat(Service):
-    """Reports at least each second that the server runs, whatever its files do."""
-
-    def __init__(self, maintenance: Maintenance, interval: timedelta) -> None:
-        super().__init__("exchange heartbeat")
-        self._maintenance = maintenance
-        self._seconds = min(interval.total_seconds(), 1.0)
-
-    async def run(self) -> None:
-        """Report until it is stopped."""
-        self.announce_ready()
-        while not await self.pause(self._seconds):
-            await self._maintenance.beat()
 
 
 def is_left(name: str, prefix: str, servers: dict[str, Any]) -> bool:

@@ -52,20 +52,18 @@ class Routes(Upkeep):
     """Carries along every route until it is stopped."""
 
     def __init__(self, mover: Mover) -> None:
-        super().__init__("exchange routes", mover)
-        self._has_moved = False
+        super().__init__("exchange routes", mover, POLL_SECONDS, self._round)
 
-    async def run(self) -> None:
-        """Serve each route in a loop, on the server that sweeps; pause while nothing is due."""
-        self.announce_ready()
-        while not await self.pause(0 if self._has_moved else POLL_SECONDS):
-            self._has_moved = False
-            if self._journal.is_sweeper:
-                await self.attempt("routes_wait", self._carry_all)
+    async def _round(self) -> None:
+        """Serve each route on the server that sweeps; pause while nothing is due."""
+        self.seconds = POLL_SECONDS
+        if self._journal.is_sweeper:
+            await self.attempt("routes_wait", self._carry_all)
 
     async def _carry_all(self) -> None:
         for route in await self._journal.rows(ROUTES):
-            self._has_moved |= await self._carry(route)
+            if await self._carry(route):
+                self.seconds = 0
 
     async def _carry(self, route: dict[str, Any]) -> bool:
         try:

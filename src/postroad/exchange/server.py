@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
@@ -30,7 +30,7 @@ from postroad.exchange.errors import ExchangeError, RootForeign, RootLocked, Tak
 from postroad.exchange.files import open_storage
 from postroad.exchange.intake import Intake
 from postroad.exchange.journal import ExchangeJournal
-from postroad.exchange.maintenance import Heartbeat, Maintenance
+from postroad.exchange.maintenance import Maintenance, Upkeep
 from postroad.exchange.mover import Mover
 from postroad.exchange.routes import Routes
 from postroad.postgres.calls import call, select, value
@@ -123,15 +123,14 @@ class ExchangeServer(Service):
 
         A killed server keeps its lock until its last thread has returned from the disk.
         """
-        deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
-        while True:
+        allows_network = self.settings.allows_network_root
+        async for is_last in _attempts(ROOT_PATIENCE_SECONDS):
             try:
-                allows_network = self.settings.allows_network_root
                 return await asyncio.to_thread(self._storage.open_root, allows_network)
             except RootLocked:
-                if asyncio.get_running_loop().time() > deadline:
+                if is_last:
                     raise
-            await asyncio.sleep(0.1)
+        raise AssertionError
 
     async def _run(self, root_id: uuid.UUID) -> None:
         from postroad.exchange.web import create_app
@@ -159,7 +158,8 @@ class ExchangeServer(Service):
             await maintenance.recover(is_first=is_first)
             await self.supervise(
                 maintenance,
-                Heartbeat(maintenance, settings.sweep_interval),
+                # Whatever its files do, the server reports that it runs.
+                Upkeep("exchange heartbeat", mover, maintenance.seconds, maintenance.beat),
                 Routes(mover),
             )
             if objects:
@@ -200,34 +200,28 @@ class ExchangeServer(Service):
             | {"autocommit": True, "application_name": "postroad exchange lock"}
             | ({} if self._is_pooled else {"options": KEEPALIVES}),
         )
-        deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
-        while True:
+        async for _ in _attempts(LOCK_PATIENCE_SECONDS):
             if await value(connection, LOCK):
                 return connection
-            if asyncio.get_running_loop().time() > deadline:
-                await connection.close()
-                raise RootLocked(
-                    "a server of an older version serves this database's exchange",
-                    hint="stop it first: it serves alone",
-                )
-            await asyncio.sleep(0.1)
+        await connection.close()
+        raise RootLocked(
+            "a server of an older version serves this database's exchange",
+            hint="stop it first: it serves alone",
+        )
 
     async def _join(
         self, lock: psycopg.AsyncConnection[Any], journal: ExchangeJournal, root_id: uuid.UUID
     ) -> tuple[uuid.UUID, bool]:
         """Begin to serve with a new generation; return the root, and whether no server ran."""
         host = socket.gethostname()
-        deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
-        while killed := [
-            one["epoch"]
-            for one in await select(lock, "exchange.remove_dead", SILENT)
-            if _is_killed(one["epoch"], one["holder"], host)
-        ]:
-            await lock.execute(REMOVE_KILLED, (killed,))
-            if asyncio.get_running_loop().time() > deadline:
+        # The sessions of a server that was killed may take a moment to end.
+        async for _ in _attempts(LOCK_PATIENCE_SECONDS, pause=0.02):
+            rows = await select(lock, "exchange.remove_dead", SILENT)
+            found = [(row["epoch"], row["holder"]) for row in rows]
+            killed = [epoch for epoch, holder in found if _is_killed(epoch, holder, host)]
+            if not killed:
                 break
-            # The sessions of a server that was killed may take a moment to end.
-            await asyncio.sleep(0.02)
+            await lock.execute(REMOVE_KILLED, (killed,))
         settings = self.settings
         timeouts = settings.started_timeout, settings.ready_timeout, settings.defer_delay
         parameters = (
@@ -269,17 +263,16 @@ class ExchangeServer(Service):
 
         They are not among the servers of this journal. Those that start now are in a moment.
         """
-        deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
         facts = self._served_seconds, self._runs
-        while not await asyncio.to_thread(self._storage.is_alone, *facts):
+        async for _ in _attempts(ROOT_PATIENCE_SECONDS):
+            if await asyncio.to_thread(self._storage.is_alone, *facts):
+                return
             if await value(lock, OTHERS, epoch):
                 return
-            if asyncio.get_running_loop().time() > deadline:
-                raise RootLocked(
-                    f"servers of another database use the root {self._storage.address}",
-                    hint="a copy of a database needs a copy of the root: give --root that one",
-                )
-            await asyncio.sleep(0.1)
+        raise RootLocked(
+            f"servers of another database use the root {self._storage.address}",
+            hint="a copy of a database needs a copy of the root: give --root that one",
+        )
 
     async def _claim(
         self, journal: ExchangeJournal, mover: Mover, objects: ObjectStorage, root_id: uuid.UUID
@@ -300,11 +293,10 @@ class ExchangeServer(Service):
 
     async def _wait_for_claim(self, mover: Mover, objects: ObjectStorage) -> None:
         """Wait until the first server, which may just start, has marked the root."""
-        deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
-        while not await mover.in_thread(objects.is_marked_by, self._runs[0]):
-            if asyncio.get_running_loop().time() > deadline:
-                raise RootLocked(f"no server of this journal has marked {self._storage.address}")
-            await asyncio.sleep(0.1)
+        async for _ in _attempts(LOCK_PATIENCE_SECONDS):
+            if await mover.in_thread(objects.is_marked_by, self._runs[0]):
+                return
+        raise RootLocked(f"no server of this journal has marked {self._storage.address}")
 
     async def _watch(
         self, lock: psycopg.AsyncConnection[Any], epoch: int
@@ -328,6 +320,16 @@ class ExchangeServer(Service):
                     raise
                 logger.info("lock_not_back_yet", extra={"reason": str(failure).strip()})
         return lock
+
+
+async def _attempts(seconds: float, pause: float = 0.1) -> AsyncIterator[bool]:
+    """Yield before each attempt until the time is up: whether it is the last one."""
+    loop = asyncio.get_running_loop()
+    deadline, is_last = loop.time() + seconds, False
+    while not is_last:
+        is_last = loop.time() > deadline
+        yield is_last
+        await asyncio.sleep(pause)
 
 
 def _is_killed(epoch: int, holder: str, host: str) -> bool:
