@@ -167,14 +167,12 @@ class Intake:
     async def _record(self, pieces: list[_Piece]) -> None:
         if not pieces:
             return
-        items = [
-            item_of(piece.arrival, piece.temporary, place) for place, piece in enumerate(pieces)
-        ]
-        # Until the answer arrives, the journal may name the files: they stay if the call fails.
-        for piece in pieces:
+        for place, piece in enumerate(pieces):
+            piece.item = item_of(piece.arrival, piece.temporary, place)
+            # Until the answer arrives, the journal may name the files: they stay if the call fails.
             piece.is_named = True
         try:
-            given = orjson.dumps(items).decode()
+            given = orjson.dumps([piece.item for piece in pieces]).decode()
             rows = await self._journal.select("intake", self._journal.epoch, given)
         except errors.ExchangeError as failure:
             for piece in pieces:
@@ -219,6 +217,8 @@ class _Piece:
     arrival: Arrival
     temporary: str
     future: asyncio.Future[Taken]
+    # What the journal is given, and its answer.
+    item: dict[str, Any] = field(default_factory=dict)
     row: dict[str, Any] = field(default_factory=dict)
     is_written: bool = False
     is_named: bool = False
@@ -237,18 +237,8 @@ class _Piece:
 
     def move(self, temporary: str | None = None) -> Move:
         """Return the move that gives the file its name."""
-        content = self.arrival.content
-        return Move(
-            number=self.row["number"],
-            database=self.arrival.database,
-            name=self.row["file_name"],
-            folder=self.row["folder"],
-            temporary=temporary or self.row["temporary"],
-            size=content.size,
-            sha256=content.sha256,
-            media_type=content.media_type,
-            version=self.row["version"] or 0,
-        )
+        names = {"name": self.row["file_name"], "temporary": temporary or self.row["temporary"]}
+        return Move.of({**self.item, **self.row, **names})
 
 
 def _fail(pieces: Sequence[_Piece], failure: BaseException) -> None:

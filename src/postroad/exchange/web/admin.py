@@ -8,15 +8,15 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from postroad.exchange.errors import MessageConflict, MessageNotFound
+from postroad.exchange.errors import MessageConflict
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.moves import Move
-from postroad.exchange.names import is_id
 from postroad.exchange.operations import refuse_requeue
 from postroad.exchange.processes import Processes
 from postroad.exchange.resources import CLIENTS, DATABASES, PROCESSES
 from postroad.exchange.web.answers import Prepared, ProcessShown, Requeued
 from postroad.exchange.web.identity import Client, administrator_of
+from postroad.exchange.web.messages import known_message
 from postroad.exchange.web.models import Release, Requeue
 from postroad.exchange.web.processes import known
 from postroad.exchange.web.values import BODY, Endpoints, answer
@@ -70,12 +70,9 @@ def add_administration(call: Endpoints, processes: Processes) -> None:
     async def requeue(caller: Client, id: str, given: Requeue | None = None) -> Response:
         """Hand a parked or deferred message out again."""
         caller.require_admin()
-        if not is_id(id):
-            raise MessageNotFound("there is no such message")
         given = given or Requeue()
-        found = await journal.call(
-            "requeue", journal.epoch, id, given.sender, given.database, given.recipient
-        )
+        selected = given.sender, given.database, given.recipient
+        found = await journal.call("requeue", journal.epoch, known_message(id), *selected)
         refuse_requeue(found, id)
         moves = [Move.of(fact) for fact in found["moves"]]
         if await mover.place(moves):
