@@ -26,7 +26,7 @@ begin
     returning p)
   select array_agg(d.p) into v_done from done d;
   perform alerts.clear('exchange/failed/' || p.id) from unnest(v_done) p where p.tries > 0;
-  perform exchange._note_all(v_done, null, null);
+  perform exchange._note(p, null, null) from unnest(v_done) p;
 end $$;
 
 -- The files of a decided process could not be moved: FAILED, retried, an alert.

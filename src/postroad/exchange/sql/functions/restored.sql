@@ -1,13 +1,3 @@
--- An instance has read a marker that is older than the last commit: its database was restored from a backup, or it read
--- before another instance's commit and asked after it.  Only reading again shows the difference; so the report counts only after a
--- delay in which no newer marker was reported.
-create or replace function exchange._suspect_restored(p_database exchange.database, p_got bigint) returns void
-language sql volatile set search_path from current as $$
-  update exchange.database d
-  set restored_seq = least(d.restored_seq, p_got), restored_at = coalesce(d.restored_at, exchange.now())
-  where d.id = p_database.id
-$$;
-
 -- The delay after which a report counts.
 create or replace function exchange._restore_delay() returns interval
 language sql immutable parallel safe as $$ select interval '5 seconds' $$;

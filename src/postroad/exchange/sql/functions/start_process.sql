@@ -35,7 +35,11 @@ begin
   end if;
   v_settled := exchange._take_answers(p_database, p_resolved, v_now, p_client);
   if p_marker_seq is not null and p_marker_seq < v_database.committed_seq then
-    perform exchange._suspect_restored(v_database, p_marker_seq);
+    -- Or it read before another instance's commit and asked after it.  Only reading again shows the difference; so the report
+    -- counts only after a delay in which no newer marker was reported.
+    update exchange.database d
+    set restored_seq = least(d.restored_seq, p_marker_seq), restored_at = coalesce(d.restored_at, exchange.now())
+    where d.id = p_database;
     return jsonb_build_object('status', 'RESTORED', 'last', v_database.committed_seq, 'got', p_marker_seq, 'settled', v_settled);
   end if;
   if p_marker_seq is not null and v_database.restored_at is not null then
@@ -115,7 +119,12 @@ begin
     where p.id = v_answer.key and p.database_id = p_database for update;
     if v_answer.value in ('COMMITTED', 'ABORTED')
        and (v_process.state = 'UNKNOWN' or v_process.state = 'READY_TO_COMMIT' and v_process.client_id = p_actor) then
-      perform exchange._settle(v_process, v_answer.value, p_now, p_actor, 'settled by the marker');
+      if v_answer.value = 'COMMITTED' then
+        perform exchange._commit(v_process, p_now, p_actor);
+      else
+        -- Counts as an expiry: one of its messages may make its owner crash each time.
+        perform exchange._abort(v_process, p_now, 'ABORTED', p_actor, 'settled by the marker', 'expiry');
+      end if;
       v_settled := v_settled || v_process.id;
     elsif v_process.outcome <> v_answer.value and v_answer.value in ('COMMITTED', 'ABORTED') then
       perform exchange._alert_contradiction(v_process, v_answer.value, p_actor);

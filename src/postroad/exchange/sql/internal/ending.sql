@@ -115,19 +115,6 @@ begin
   return v_process;
 end $$;
 
--- The outcome of a process that was ready or in doubt.  Aborted counts as an expiry against its messages: one of them may
--- make its owner crash each time.
-create or replace function exchange._settle(
-  p_process exchange.process, p_outcome text, p_now double precision, p_actor text, p_error text)
-returns exchange.process
-language plpgsql volatile set search_path from current as $$
-begin
-  if p_outcome = 'COMMITTED' then
-    return exchange._commit(p_process, p_now, p_actor);
-  end if;
-  return exchange._abort(p_process, p_now, 'ABORTED', p_actor, p_error, 'expiry');
-end $$;
-
 -- The outcome has decided about a message or a reply, so an earlier alert about its file is replaced.  A message that is done
 -- needs nothing; one that is parked needs an administrator, because of its result or of its file.
 create or replace function exchange._alert_outcome(p_message exchange.message) returns void

@@ -7,28 +7,8 @@ begin
   insert into exchange.history (process_id, state, at, actor, note)
   values (p_process.id, p_process.state, v_at, p_actor, p_note);
   perform mbus.post_exchange_events(
-    exchange._event(p_process, v_at, p_actor, p_note), mbus.trace_headers(p_process.traceparent), null, null,
-    v_at + (select s.events_kept from exchange.server s));
+    jsonb_build_object('process', p_process.id, 'database', p_process.database_id, 'recipient', p_process.recipient,
+                       'client', p_process.client_id, 'state', p_process.state, 'outcome', p_process.outcome,
+                       'at', v_at, 'actor', p_actor, 'note', p_note),
+    mbus.trace_headers(p_process.traceparent), null, null, v_at + (select s.events_kept from exchange.server s));
 end $$;
-
--- The same for several processes together; null: for none.
-create or replace function exchange._note_all(p_processes exchange.process[], p_actor text, p_note text) returns void
-language plpgsql volatile set search_path from current as $$
-declare
-  v_at constant timestamptz := exchange.now();
-begin
-  if p_processes is null then return; end if;
-  insert into exchange.history (process_id, state, at, actor, note)
-  select p.id, p.state, v_at, p_actor, p_note from unnest(p_processes) p;
-  perform mbus.postn_exchange_events(
-    array(select exchange._event(p, v_at, p_actor, p_note) from unnest(p_processes) p),
-    array(select mbus.trace_headers(p.traceparent) from unnest(p_processes) p), null, null,
-    v_at + (select s.events_kept from exchange.server s));
-end $$;
-
-create or replace function exchange._event(p_process exchange.process, p_at timestamptz, p_actor text, p_note text) returns jsonb
-language sql stable as $$
-  select jsonb_build_object('process', p_process.id, 'database', p_process.database_id, 'recipient', p_process.recipient,
-                            'client', p_process.client_id, 'state', p_process.state, 'outcome', p_process.outcome,
-                            'at', p_at, 'actor', p_actor, 'note', p_note)
-$$;
