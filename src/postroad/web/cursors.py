@@ -27,9 +27,11 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
     except (ValueError, RecursionError) as failure:
         raise CursorInvalid("the cursor cannot be read", hint="begin without one") from failure
     fits = isinstance(key, list) and len(key) == len(kinds)
-    # A bool is an int to Python, and not to a list that asked for a number.
+    # A bool is an int to Python, and not to a list that asked for a number, which has 64 bits.
     if not fits or not all(
-        isinstance(part, kind) and not isinstance(part, bool)
+        isinstance(part, kind)
+        and not isinstance(part, bool)
+        and not (isinstance(part, int) and abs(part) >= 2**63)
         for part, kind in zip(key, kinds, strict=True)
     ):
         raise CursorInvalid("the cursor belongs to another list", hint="begin without one")

@@ -60,29 +60,28 @@ def add_messages(call: Endpoints, intake: Intake, replies: Replies) -> None:
     ) -> Response:
         """Return the replies addressed to the caller, oldest first."""
         after = decode_cursor(cursor, int)[0] if cursor else None
-        if after is not None and not 0 <= after < MAX_INTEGER:
-            after = 0
         items, last = await replies.fetch(caller.id, limit, max_bytes, after)
         return answer({"items": items, "cursor": None if last is None else encode_cursor(last)})
 
     @call("GET", "/messages/{id}/status", MessageStatus, 404)
     async def get_status(caller: Client, id: str) -> Response:
         """Return the state of a message that the caller has sent, with the ERP's error."""
-        return answer(await replies.status(caller.id, _known(id)))
+        return answer(await replies.status(caller.id, known_message(id)))
 
     @call("GET", "/messages/{id}/content", FILE_CONTENT, 404)
     async def get_content(caller: Client, id: str) -> Response:
         """Return the bytes of a large reply."""
-        return file_answer(replies.mover, await replies.find(caller.id, _known(id)))
+        return file_answer(replies.mover, await replies.find(caller.id, known_message(id)))
 
     @call("DELETE", "/messages/{id}", Acknowledged, 404)
     async def delete_message(caller: Client, id: str) -> Response:
         """Acknowledge a reply; it goes to Log. Repeatable."""
-        await replies.ack(caller.id, _known(id))
+        await replies.ack(caller.id, known_message(id))
         return answer({"status": "OK"})
 
 
-def _known(text: str) -> str:
+def known_message(text: str) -> str:
+    """Return the id of a message. Raises MessageNotFound for a text that cannot be one."""
     if not is_id(text):
         raise MessageNotFound("there is no such message")
     return text
