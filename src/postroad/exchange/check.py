@@ -17,7 +17,6 @@ counts. It refuses a folder that is not the journal's root, where every file wou
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -274,21 +273,16 @@ def _unlisted(
 
 
 def _put_aside(storage: Storage, finding: Finding) -> Finding:
+    where = finding.database, finding.folder, finding.name
     try:
-        if storage.objects:
-            storage.objects.put_aside(finding.database, finding.name)
-            return replace(finding, is_fixed=True)
         if finding.kind == "temporary":
-            storage.unlink(finding.database, finding.folder, finding.name)
+            storage.unlink(*where)
         elif finding.kind == "unlisted":
-            aside = f"unlisted-{finding.name}"[:255]
-            if storage.exists(finding.database, "Error", aside):
-                aside = f"unlisted-{secrets.token_hex(4)}-{finding.name}"[:255]
-            storage.rename(finding.database, (finding.folder, finding.name), ("Error", aside))
-            storage.synchronise(finding.database, "Error")
+            storage.put_aside(*where)
         else:
             return finding
-        storage.synchronise(finding.database, finding.folder)
+        if not storage.objects:
+            storage.synchronise(finding.database, finding.folder)
     except (OSError, ExchangeError):
         return finding
     return replace(finding, is_fixed=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,9 +125,7 @@ def _make_way(storage: Storage, move: Move, folder: str) -> None:
     with contextlib.suppress(FileUnsafe, OSError):
         if storage.digest(move.database, folder, move.name) == (move.size, move.sha256):
             return
-    aside = f"unlisted-{secrets.token_hex(4)}-{move.name}"
-    storage.rename(move.database, (folder, move.name), ("Error", aside))
-    storage.synchronise(move.database, "Error")
+    storage.put_aside(move.database, folder, move.name)
 
 
 def _sources(move: Move) -> Iterator[tuple[str, str]]:

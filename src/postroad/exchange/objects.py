@@ -151,7 +151,7 @@ class ObjectStorage(Storage):
         """Remove an object, if it exists."""
         self._request("delete_object", Key=self._key(database, name))
 
-    def put_aside(self, database: str, name: str) -> None:
+    def put_aside(self, database: str, folder: str, name: str) -> None:
         """Move an object that no row names to where nothing removes it."""
         source = self._key(database, name)
         kept = self._key(database, f"unlisted/{name}")
