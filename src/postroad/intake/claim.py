@@ -38,6 +38,8 @@ class Claim:
 
     def __init__(self, engine: Engine) -> None:
         self.rows: list[Row] = []
+        # The ids that went on to the next step.
+        self.done: list[int] = []
         self.token = 0
         self.engine = engine
         self.holder = holder_of(engine.settings.lease, self._extend)
@@ -74,10 +76,8 @@ class Claim:
             await work(row, *given)
         except errors.LeaseLost:
             logger.info("lease_lost", extra={"file_id": file_id})
-        except errors.FileVanished as failure:
-            await self.change("conclude", file_id, "vanished", failure.message)
-        except errors.FileChanged as failure:
-            await self.change("conclude", file_id, "superseded", failure.message)
+        except (errors.FileVanished, errors.FileChanged) as failure:
+            await self.change("conclude", file_id, failure.status, failure.message)
         except (errors.UploadLost, errors.ObjectDiffers) as failure:
             # The upload is restarted; a file to which this happens repeatedly fails in the end.
             if row["upload_id"]:
@@ -98,6 +98,12 @@ class Claim:
             return True
         self.holder.release(file_id)
         return False
+
+    async def finish(self, row: Row, work: Callable[..., Awaitable[None]], *given: Any) -> None:
+        """Do the work of one file that records its result, and release the file."""
+        if await self.attempt(row, work, *given):
+            self.done.append(row["id"])
+        self.holder.release(row["id"])
 
     async def _fail(self, file_id: int, problem: str, *, is_final: bool = False) -> None:
         most = self.engine.settings.max_attempts
@@ -127,6 +133,8 @@ async def claim(engine: Engine, ids: list[int], step: str) -> AsyncIterator[Clai
     async with held.holder:
         try:
             yield held
+            if held.done:
+                await engine.store_works()
         except errors.TemporaryFolderFull as failure:
             await engine.temporary_folder_full(failure)
             await held.give_back(failure.message, TEMPORARY_FOLDER_PAUSE)

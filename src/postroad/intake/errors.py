@@ -85,12 +85,15 @@ class MoveFolderInvalid(SourceError, kind="usage"):
 class RemoteFileError(IntakeError, code="intake_file"):
     """One file at the source cannot be imported."""
 
+    # The status of a file that ends with this error.
+    status: ClassVar[str]
 
-class FileVanished(RemoteFileError, kind="not_found"):
+
+class FileVanished(RemoteFileError, kind="not_found", status="vanished"):
     """The file no longer exists at the source."""
 
 
-class FileChanged(RemoteFileError, kind="refused"):
+class FileChanged(RemoteFileError, kind="refused", status="superseded"):
     """The file at the source is not the version that was discovered."""
 
 

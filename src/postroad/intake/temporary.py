@@ -24,18 +24,14 @@ def temporary_name(row: Row) -> str:
 
 async def upload(engine: Engine, ids: list[int]) -> list[int]:
     """Send temporary files to the store; returns those that went on to the next step."""
-    done: list[int] = []
     async with claim(engine, ids, "upload") as held:
         for row in held.rows:
             if await engine.temporary.size(temporary_name(row)) is None:
                 await held.change("download_again", row["id"])
-            elif await held.attempt(row, _send, held):
-                done.append(row["id"])
-            held.holder.release(row["id"])
-        # Not after a failure of the store, which ends the block.
-        if done:
-            await engine.store_works()
-    return done
+                held.holder.release(row["id"])
+            else:
+                await held.finish(row, _send, held)
+    return held.done
 
 
 async def _send(row: Row, held: Claim) -> None:

@@ -40,23 +40,17 @@ async def transfer(engine: Engine, ids: list[int]) -> list[int]:
     The failure of a single file is recorded with it. A source or store that is down is recorded,
     and its files are given back; nothing is raised.
     """
-    done: list[int] = []
     async with claim(engine, ids, "transfer") as held:
         async for server, rows in engine.by_server(held.rows):
             try:
                 async with engine.lend(server) as source:
-                    await _fetch(held, server, rows, source, done)
+                    await _fetch(held, server, rows, source)
             except errors.SourceError as failure:
                 await held.give_back(failure.message)
-        # Not after a failure of the store, which ends the block.
-        if done:
-            await engine.store_works()
-    return done
+    return held.done
 
 
-async def _fetch(
-    held: Claim, server: Row, rows: list[Row], source: Source, done: list[int]
-) -> None:
+async def _fetch(held: Claim, server: Row, rows: list[Row], source: Source) -> None:
     engine = held.engine
     is_streamed = server["way"] == "stream"
     small: list[Row] = []
@@ -66,11 +60,9 @@ async def _fetch(
         is_small = row["filesize"] <= engine.settings.small_bytes and not is_begun
         (small if is_small and is_streamed else large).append(row)
     if small:
-        await _store_small(held, server, small, source, done)
+        await _store_small(held, server, small, source)
     for row in large:
-        if await held.attempt(row, _stream if is_streamed else _download, held, server, source):
-            done.append(row["id"])
-        held.holder.release(row["id"])
+        await held.finish(row, _stream if is_streamed else _download, held, server, source)
 
 
 async def _stream(row: Row, held: Claim, server: Row, source: Source) -> None:
@@ -117,9 +109,7 @@ async def _copy(upload: Upload, server: Row, source: Source) -> str:
     return await upload.complete(sha256)
 
 
-async def _store_small(
-    held: Claim, server: Row, rows: list[Row], source: Source, done: list[int]
-) -> None:
+async def _store_small(held: Claim, server: Row, rows: list[Row], source: Source) -> None:
     engine = held.engine
     waiting = list(reversed(rows))
     # Stored and not recorded yet: id, key, sha256. Their leases are still held.
@@ -128,7 +118,7 @@ async def _store_small(
     async def record() -> None:
         ids, keys, hashes = (list(column) for column in zip(*stored, strict=True))
         stored.clear()
-        done.extend(await held.change("uploaded", ids, engine.store.name, keys, hashes))
+        held.done.extend(await held.change("uploaded", ids, engine.store.name, keys, hashes))
         for file_id in ids:
             held.holder.release(file_id)
 
