@@ -56,7 +56,7 @@ class SampleErp(Service):
 
     async def run(self) -> None:
         """Process orders until stopped; continue when the exchange is back."""
-        await asyncio.to_thread(self._install)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
         self.announce_ready()
         while not self.stopping.is_set():
             try:
@@ -70,18 +70,11 @@ class SampleErp(Service):
             else:
                 await self.pause(self._interval.total_seconds())
 
-    def _install(self) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+    def _process(self) -> int:
         with contextlib.closing(sqlite3.connect(self._file)) as connection:
             connection.execute(_TABLE)
-            connection.commit()
-
-    def _process(self) -> int:
-        with (
-            contextlib.closing(sqlite3.connect(self._file)) as connection,
-            self._exchange.process(self._database, connection) as work,
-        ):
-            return self._take_orders(connection, work)
+            with self._exchange.process(self._database, connection) as work:
+                return self._take_orders(connection, work)
 
     def _take_orders(self, connection: sqlite3.Connection, work: Work) -> int:
         for file in work.files:

@@ -1101,7 +1101,8 @@ class Exchange:
             "Content-Type": reply.media_type or "application/json",
             "X-Content-SHA256": reply.sha256,
         }
-        answer = self._read("PUT", path, reply.content, headers, ("OK", "CANCELLED"))
+        statuses = "OK", "CANCELLED"
+        answer = self._call("PUT", path, None, statuses, content=reply.content, headers=headers)
         return _checked(answer, reply.name, reply.sha256)
 
     def prepare(self, process: str, document: dict[str, Any]) -> dict[str, Any]:
@@ -1191,24 +1192,19 @@ class Exchange:
         document: dict[str, Any] | None = None,
         statuses: tuple[str, ...] = (),
         patience: float | None = None,
+        content: bytes | None = None,
+        headers: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        data = None if document is None else json.dumps(document).encode("utf-8")
-        headers = {} if data is None else {"Content-Type": "application/json"}
-        return self._read(method, path, data, headers, statuses, patience)
+        if document is not None:
+            content, headers = (
+                json.dumps(document).encode("utf-8"),
+                {"Content-Type": "application/json"},
+            )
 
-    def _read(
-        self,
-        method: str,
-        path: str,
-        data: bytes | None,
-        headers: dict[str, str],
-        statuses: tuple[str, ...],
-        patience: float | None = None,
-    ) -> dict[str, Any]:
         def read() -> dict[str, Any]:
-            content = self._once(method, self.url + path, data, headers)
+            received = self._once(method, self.url + path, content, headers or {})
             try:
-                answer = json.loads(content.decode("utf-8"))
+                answer = json.loads(received.decode("utf-8"))
             except ValueError:
                 raise NotAnswered("the answer is not JSON") from None
             # An answer is one of a closed set; anything else counts as none.
