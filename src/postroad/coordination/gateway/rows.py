@@ -11,6 +11,7 @@ import io
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
@@ -74,8 +75,7 @@ class Rows:
         self, connection: Connection, key: str, names: Sequence[str], body: str, version: str | None
     ) -> Row:
         """Set these columns from a JSON object. Raises RowNotFound, VersionConflict, RowRefused."""
-        parts = self._parts(key)
-        row = await self._claim(connection, key, parts, version)
+        row = await self._claim(connection, key, version)
         if not names:
             return row
         # A single column takes no row constructor of one, hence the select.
@@ -89,21 +89,15 @@ class Rows:
             row=self._row,
         )
         async with self._refusals():
-            cursor = await connection.execute(statement, (body, *parts))
+            cursor = await connection.execute(statement, (body, *row.key))
             return Row(*await cursor.fetchone() or ())
 
     async def delete(self, connection: Connection, key: str, version: str | None) -> None:
         """Delete a row. Raises RowNotFound, VersionConflict, RowRefused."""
-        parts = self._parts(key)
-        await self._claim(connection, key, parts, version)
+        row = await self._claim(connection, key, version)
+        statement = sql.SQL("delete from {} t where {}").format(self._table, self._same_key)
         async with self._refusals():
-            await connection.execute(
-                sql.SQL("delete from {} t where {}").format(self._table, self._same_key), parts
-            )
-
-    async def get(self, connection: Connection, key: str) -> Row:
-        """Read one row. Raises RowNotFound."""
-        return await self._find(connection, key, self._parts(key))
+            await connection.execute(statement, row.key)
 
     async def page(
         self, connection: Connection, after: Sequence[str] | None, limit: int
@@ -151,10 +145,8 @@ class Rows:
             )
         return parts
 
-    async def _claim(
-        self, connection: Connection, key: str, parts: Sequence[str], version: str | None
-    ) -> Row:
-        row = await self._find(connection, key, parts, " for update")
+    async def _claim(self, connection: Connection, key: str, version: str | None) -> Row:
+        row = await self.get(connection, key, " for update")
         if version is not None and row.version != version:
             raise VersionConflict(
                 f"{self._shape.name} {key} was changed since it was read",
@@ -164,14 +156,13 @@ class Rows:
             )
         return row
 
-    async def _find(
-        self, connection: Connection, key: str, parts: Sequence[str], lock: str = ""
-    ) -> Row:
+    async def get(self, connection: Connection, key: str, lock: LiteralString = "") -> Row:
+        """Read one row. Raises RowNotFound."""
         statement = sql.SQL("select {} from {} t where {}{}").format(
             self._row, self._table, self._same_key, sql.SQL(lock)
         )
         try:
-            cursor = await connection.execute(statement, parts)
+            cursor = await connection.execute(statement, self._parts(key))
         except psycopg.DataError as refused:
             raise RequestInvalid(
                 f"invalid key {key!r} of {self._shape.name}: {refused.diag.message_primary}",
