@@ -1,18 +1,4 @@
-"""The messages between services, as JSON Schemas: version 1.
-
-| kind | queue | content |
-|---|---|---|
-| `events` | `co_events` | events of the Writer, in this order |
-| `progress` | `co_votes` | the position up to which a Reader has finished; its votes and refusals |
-| `decisions` | `co_decide` | decisions; the position up to which every Reader has finished |
-| `ask` | `co_decide` | a Reader must report its progress |
-| `retry` | `co_decide` | an event must be tried again |
-| `skip` | `co_decide` | a Reader must drop a parked event |
-| `snapshot` | `co_decide` | a Reader that was removed is back and must take a snapshot |
-
-A message may be duplicated, late or lost: it repeats facts of the sender's database. Fields may be
-added within a version; a receiver ignores unknown fields and refuses an unknown version.
-"""
+"""The messages between services, as JSON Schemas: version 1; see the README of the schema."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ from postroad.cli.context import Application
 from postroad.cli.parts import PartContext
 from postroad.cli.parts_coordination import Coordination
 from postroad.coordination import Change, Reader, RoleMissing, Writer
-from postroad.coordination.messages import SCHEMAS as MESSAGE_SCHEMAS
 from postroad.coordination.sample import SampleWriter
 from postroad.coordination.writer_service import WriterUpkeep
 from postroad.postgres import connect, connect_async
 from postroad.testing import TestServer, wait_until_async
 from tests.integration.coordination.house import House, open_house
+from tests.integration.coordination.message_schemas import SCHEMAS as MESSAGE_SCHEMAS
 
 
 async def _write(house: House, *statements: str, mode: str | None = None) -> int:
