@@ -39,10 +39,6 @@ from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
-BATCH_MESSAGES_DEFAULT = 4_000
-BATCH_BYTES_DEFAULT = 4_000_000
-HANDS_DEFAULT = 3
-KEEP_DEFAULT = timedelta(days=1)
 STATE_SECONDS = 0.5
 
 
@@ -59,10 +55,10 @@ class PumpSettings:
         listen: listen for the source's notices; needs a direct connection.
     """
 
-    batch_messages: int = BATCH_MESSAGES_DEFAULT
-    batch_bytes: int = BATCH_BYTES_DEFAULT
-    hands: int = HANDS_DEFAULT
-    keep: timedelta = KEEP_DEFAULT
+    batch_messages: int = 4_000
+    batch_bytes: int = 4_000_000
+    hands: int = 3
+    keep: timedelta = timedelta(days=1)
     poll_interval: timedelta = timedelta(milliseconds=100)
     listen: bool = True
 

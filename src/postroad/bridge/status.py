@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
@@ -52,29 +51,27 @@ class BridgeStatus(Bridge):
 async def status(addresses: Addresses, name: str | None = None) -> list[BridgeStatus]:
     """Return the state of one bridge or of all; an unavailable database is reported, not raised."""
     wanted = [await find(addresses, name)] if name else await load(addresses)
-    by_place: dict[str, dict[str, dict[str, Any]]] = {}
+    rows: dict[tuple[str, str], Row] = {}
     problems: dict[str, str] = {}
     for place in {bridge.place for bridge in wanted}:
         try:
-            by_place[place] = await _rows(addresses.database(place))
+            for row in await _read(addresses, place, "select * from bridge.status"):
+                rows[place, row["name"]] = row
         except (psycopg.Error, DatabaseError, BridgeError) as away:
             problems[place] = first_line(away)
     return [
-        _status(bridge, by_place.get(bridge.place, {}), problems.get(bridge.place))
+        _status(bridge, rows.get((bridge.place, bridge.name)), problems.get(bridge.place))
         for bridge in wanted
     ]
 
 
-async def _rows(dsn: str) -> dict[str, dict[str, Any]]:
-    async with transact(dsn) as connection:
-        cursor = connection.cursor(row_factory=dict_row)
-        await cursor.execute("select * from bridge.status")
-        return {row["name"]: row for row in await cursor.fetchall()}
+async def _read(addresses: Addresses, place: str, text: str, *parameters: str) -> list[Row]:
+    async with transact(addresses.database(place)) as connection:
+        return await run(connection.cursor(row_factory=dict_row), text, *parameters)
 
 
-def _status(bridge: Bridge, rows: dict[str, dict[str, Any]], problem: str | None) -> BridgeStatus:
+def _status(bridge: Bridge, row: Row | None, problem: str | None) -> BridgeStatus:
     known = BridgeStatus(**asdict(bridge))
-    row = rows.get(bridge.name)
     if row is None:
         return replace(known, problem=problem or "its end is not open; add it again")
     seen = replace(known, **{name: row[name] for name in BridgeStatus.__annotations__})
@@ -100,9 +97,8 @@ async def _shard_status(addresses: Addresses, queue: str, name: str, weight: int
         " sum(consumed_per_second) as consumed_per_second from mbus.status where queue = %s"
     )
     try:
-        async with transact(addresses.database(name)) as connection:
-            (found,) = await run(connection.cursor(row_factory=dict_row), text, queue)
-            problem = "the queue does not exist there" if found["depth"] is None else None
+        (found,) = await _read(addresses, name, text, queue)
+        problem = "the queue does not exist there" if found["depth"] is None else None
     except (psycopg.Error, DatabaseError, BridgeError) as away:
         problem = first_line(away)
     shard = {"id": f"{queue}/{name}", "logical": queue, "name": name, "weight": weight}
