@@ -6,7 +6,7 @@ shown as the Writer has it, and an operator's action waits for the Coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -73,13 +73,13 @@ def add_event_routes(
 
     action: dict[str, Any] = {"methods": ["POST"], "status_code": 202}
 
-    async def act(event_id: int, action: Callable[[Any], Awaitable[None]]) -> None:
+    async def act(event_id: int, verb: Literal["cancel", "retry"], **given: Any) -> Accepted:
         """Run an action at the Coordinator, as soon as it has the event."""
 
         async def is_done() -> bool:
             try:
                 async with coordinator.connection() as connection:
-                    await action(connection)
+                    await getattr(operations, verb)(connection, event_id, **given)
             except EventNotFound:
                 async with writer.connection() as connection:
                     written = await status.written_event(connection, event_id)
@@ -93,6 +93,7 @@ def add_event_routes(
             f"the Coordinator has not received event {event_id} yet", hint="retry", event=event_id
         )
         await poll(is_done, timeout, late)
+        return Accepted(event_id=event_id, accepted=verb)
 
     async def read(resource: Resource, *given: Any, **paging: Any) -> ResourcePage:
         async with coordinator.connection() as connection:
@@ -132,15 +133,12 @@ def add_event_routes(
     @route("/cancel", "Cancel an event that is not committed", 409, **action)
     async def cancel_event(event_id: EventId, body: Reason | None = None) -> Accepted:
         """Cancel an event that is not committed anywhere."""
-        reason = (body or Reason()).reason
-        await act(event_id, lambda each: operations.cancel(each, event_id, reason=reason))
-        return Accepted(event_id=event_id, accepted="cancel")
+        return await act(event_id, "cancel", reason=(body or Reason()).reason)
 
     @route("/retry", "Try a parked event, or a refused rollback, again", **action)
     async def retry_event(event_id: EventId) -> Accepted:
         """Try a parked event, or a refused rollback, again."""
-        await act(event_id, lambda each: operations.retry(each, event_id))
-        return Accepted(event_id=event_id, accepted="retry")
+        return await act(event_id, "retry")
 
     @route("/skip", "Drop a parked event at one reader", **action)
     async def skip_event(event_id: EventId, body: Skip) -> Accepted:
