@@ -16,7 +16,7 @@ from datetime import timedelta
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
+from postroad.coordination.service import KEEP_DEFAULT, PollingService, Upkeep
 from postroad.postgres.calls import Connection, call
 
 DEADLINE_DEFAULT = timedelta(seconds=30)

@@ -14,7 +14,7 @@ import psycopg
 from postroad.bus import calls as bus_calls
 from postroad.bus.polling import CHANNEL as BUS_CHANNEL
 from postroad.bus.session import run_async
-from postroad.coordination.polling import PollingService
+from postroad.coordination.service import PollingService
 from postroad.postgres.calls import Connection
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from postroad.bus.reconnect import TRANSIENT
 from postroad.coordination import calls
 from postroad.coordination.errors import EventNotFound, EventsPurged, WriterUnreachable
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
+from postroad.coordination.service import KEEP_DEFAULT, PollingService, Upkeep
 from postroad.coordination.snapshot import take_snapshot
 from postroad.postgres.calls import Connection, call, run
 from postroad.postgres.connections import connect_async

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 
 from postroad.coordination import entities
 from postroad.coordination.models import DummyItem, DummyNode, SampleBase
-from postroad.coordination.polling import PollingService
+from postroad.coordination.service import PollingService
 from postroad.postgres.calls import Connection
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ import psycopg
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
+from postroad.coordination.service import KEEP_DEFAULT, PollingService, Upkeep, notify
 from postroad.postgres.calls import Connection, call
 
 logger = logging.getLogger(__name__)

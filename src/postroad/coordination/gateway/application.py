@@ -15,8 +15,8 @@ from postroad.coordination import status
 from postroad.coordination.gateway.changes import changes
 from postroad.coordination.gateway.entity_routes import add_entity_routes
 from postroad.coordination.gateway.event_routes import MAX_ID, add_event_routes, check_entity
+from postroad.coordination.gateway.progress import wait_for_event
 from postroad.coordination.gateway.shapes import Shape
-from postroad.coordination.gateway.waiting import wait_for_event
 from postroad.postgres.connections import Pool, open_async_pool
 from postroad.web.application import BEARER, prepare
 from postroad.web.errors import RequestInvalid

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from postroad.coordination import operations, status
 from postroad.coordination.errors import CoordinatorBehind, EventNotFound
-from postroad.coordination.gateway.waiting import poll
+from postroad.coordination.gateway.progress import poll
 from postroad.coordination.resources import EVENTS, READERS
 from postroad.operate import Page as ResourcePage
 from postroad.operate import Resource
