@@ -13,6 +13,7 @@ import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import psycopg
@@ -104,21 +105,14 @@ class Mover:
                 await self.in_thread(self.storage.unlink, database, folder, name)
 
     async def follow(
-        self,
-        moves: Sequence[Move],
-        processes: Sequence[str] = (),
-        *,
-        is_new: bool = False,
-        is_awaited: bool = True,
+        self, moves: Sequence[Move], processes: Sequence[str] = (), *, is_awaited: bool = True
     ) -> None:
         """Do moves and record them; wait for the record if it `is_awaited`.
-
-        `is_new`: see `quarantine`.
 
         Raises StorageFailed or StorageFull; then the decided processes are FAILED and retried.
         """
         try:
-            await self.place(moves, is_new=is_new)
+            await self.place(moves)
         except ExchangeError as failure:
             for process in processes:
                 await self.journal.decide("not_placed", process, str(failure))
@@ -129,38 +123,35 @@ class Mover:
             self.record_later(moves, processes)
 
     async def follow_pending(
-        self,
-        processes: list[str] | None = None,
-        numbers: list[int] | None = None,
-        *,
-        is_new: bool = False,
-    ) -> int:
-        """Do every pending move of the journal: the redo. Returns how many moves it did."""
-        done = after = 0
+        self, processes: list[str] | None = None, numbers: list[int] | None = None
+    ) -> None:
+        """Do every pending move of the journal: the redo."""
+        after = 0
         while True:
             rows = await self.journal.select("pending", processes, numbers, after, PENDING_PAGE)
             moves = [Move.of(row["pending"]) for row in rows]
-            done += await self.follow_each(moves, is_new=is_new)
+            await self.follow_each(moves)
             if len(rows) < PENDING_PAGE:
                 break
             after = moves[-1].number
         if processes:
             await self.record((), processes)
-        return done
 
-    async def follow_again(self, move: Move, *, is_new: bool = False) -> None:
+    async def follow_again(self, move: Move) -> None:
         """Plan the move of a file that is not in its folder again, and follow the plan."""
         await self.journal.call("plan_again", self.journal.epoch, move.number, move.folder)
-        await self.follow_pending(numbers=[move.number], is_new=is_new)
+        rows = await self.journal.select("pending", None, [move.number], 0, 1)
+        await self.follow_each(
+            [replace(Move.of(row["pending"]), is_new=move.is_new) for row in rows]
+        )
 
-    async def follow_each(self, moves: Sequence[Move], *, is_new: bool = False) -> int:
+    async def follow_each(self, moves: Sequence[Move]) -> None:
         """Do moves database by database; a failed one stays pending and stops no other."""
-        done = 0
         for database in {move.database for move in moves}:
             here = [move for move in moves if move.database == database]
             processes = sorted({move.process for move in here if move.process})
             try:
-                await self.follow(here, processes, is_new=is_new)
+                await self.follow(here, processes)
             except TakenOver:
                 raise
             except ExchangeError as failure:
@@ -172,35 +163,27 @@ class Mover:
                     logger.warning("files_not_moved", extra=facts)
             else:
                 self._failures.pop(database, None)
-                done += len(here)
-        return done
 
-    async def place(self, moves: Sequence[Move], *, is_new: bool = False) -> list[Move]:
-        """Do moves; missing files are quarantined, and returned. Raises StorageFailed, StorageFull.
-
-        `is_new`: see `quarantine`.
-        """
+    async def place(self, moves: Sequence[Move]) -> list[Move]:
+        """Do moves; quarantine missing files and return them. Raises StorageFailed, StorageFull."""
         lost = []
         for move, failure in zip(moves, await self.outcomes(moves), strict=True):
             if isinstance(failure, FileMissing):
-                if await self.quarantine(move, str(failure), is_there=False, is_new=is_new):
+                if await self.quarantine(move, str(failure), is_there=False):
                     lost.append(move)
             elif failure is not None:
                 raise failure
         return lost
 
-    async def quarantine(
-        self, move: Move, reason: str, *, is_there: bool, is_new: bool = False
-    ) -> bool:
+    async def quarantine(self, move: Move, reason: str, *, is_there: bool) -> bool:
         """Put a missing or changed file in quarantine and raise an alert.
 
-        `is_new`: its process is being started, so that no client has read the file there. Returns
-        whether it was: not if a newer plan was decided, which another server may have followed.
+        Returns whether it was: not if a newer plan was decided, which another server may have
+        followed.
         """
         where = move.number, move.version or None
-        verdict = await self.journal.decide(
-            "quarantine", *where, reason, is_there, move.folder, is_new
-        )
+        found = reason, is_there, move.folder, move.is_new
+        verdict = await self.journal.decide("quarantine", *where, *found)
         if verdict == "stale":
             return False
         facts = {"file": move.name, "reason": reason, "verdict": verdict}

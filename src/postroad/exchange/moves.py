@@ -39,6 +39,8 @@ class Move:
     state: str = ""
     version: int = 0
     object: str | None = None
+    # Its process is being started, so that no client has read the file there.
+    is_new: bool = False
 
     @classmethod
     def of(cls, fact: dict[str, Any]) -> Move:

@@ -104,8 +104,7 @@ class Processes:
         if answer["status"] == "STARTED":
             process = answer["process"]
             self._remember(process["id"], process["database"], process["owner"])
-            is_new = answer.get("is_new", False)
-            answer["process"] = await self._handed(process, is_new=is_new)
+            answer["process"] = await self._handed(process, answer.get("is_new", False))
             answer["is_torn"] = len(answer["process"]["files"]) < len(process["files"])
         return dict(answer)
 
@@ -114,13 +113,13 @@ class Processes:
         wait = usual if seconds is None else max(1.0, min(usual, seconds))
         return {"status": "IDLE", "retry_after": round(wait)}
 
-    async def _handed(self, process: dict[str, Any], *, is_new: bool) -> dict[str, Any]:
+    async def _handed(self, process: dict[str, Any], is_new: bool) -> dict[str, Any]:
         """Return a process as its owner gets it, without files that were quarantined."""
         facts = process["files"]
         contents: list[dict[str, Any] | None] = [{} for _ in facts]
         if process["state"] == "STARTED" and facts:
-            wanted = self._wanted(process["id"], facts)
-            contents = await read_inline_many(self.mover, wanted, is_new=is_new)
+            wanted = self._wanted(process["id"], [{**fact, "is_new": is_new} for fact in facts])
+            contents = await read_inline_many(self.mover, wanted)
         files = []
         for fact, content in zip(facts, contents, strict=True):
             if content is not None:

@@ -26,13 +26,10 @@ class Wanted:
     limit_bytes: int
 
 
-async def verified(
-    mover: Mover, move: Move, *, limit_bytes: int, is_new: bool = False
-) -> bytes | None:
+async def verified(mover: Mover, move: Move, *, limit_bytes: int) -> bytes | None:
     """Return the bytes of a small file, None for a larger one whose size is right.
 
-    A missing or changed file is put in quarantine; `is_new`: it is read for a process that is being
-    started. Raises FileCorrupt.
+    A missing or changed file is put in quarantine. Raises FileCorrupt.
     """
     is_small = move.size <= limit_bytes
     try:
@@ -41,19 +38,19 @@ async def verified(
         except FileMissing:
             # Its rename may not be done yet, or a server that was suspended meanwhile has followed
             # an older plan: the redo finishes it, or finds the file where it is.
-            await mover.follow_again(move, is_new=is_new)
+            await mover.follow_again(move)
             return await mover.in_thread(_read, mover.storage, move, is_small)
     except FileMissing as missing:
         reason = "the file is missing"
-        await mover.quarantine(move, reason, is_there=False, is_new=is_new)
+        await mover.quarantine(move, reason, is_there=False)
         raise FileCorrupt(f"{move.name}: {reason}") from missing
     except (FileCorrupt, FileUnsafe) as corrupt:
-        await mover.quarantine(move, str(corrupt), is_there=True, is_new=is_new)
+        await mover.quarantine(move, str(corrupt), is_there=True)
         raise FileCorrupt(str(corrupt)) from corrupt
 
 
 async def read_inline_many(
-    mover: Mover, files: Sequence[Wanted], *, is_new: bool = False, skips_unreadable: bool = False
+    mover: Mover, files: Sequence[Wanted], *, skips_unreadable: bool = False
 ) -> list[dict[str, Any] | None]:
     """Return the contents for an answer, None for a file that was put in quarantine.
 
@@ -69,7 +66,7 @@ async def read_inline_many(
         move = file.move
         try:
             if isinstance(stored, Exception):
-                stored = await verified(mover, move, limit_bytes=file.limit_bytes, is_new=is_new)
+                stored = await verified(mover, move, limit_bytes=file.limit_bytes)
         except skipped:
             found.append(None)
         else:
