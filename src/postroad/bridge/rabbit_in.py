@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
+from aio_pika.abc import AbstractIncomingMessage
 from psycopg import DataError
 from psycopg.errors import ProgramLimitExceeded
 
@@ -55,8 +55,6 @@ NOTE_SECONDS = 5.0
 QUIET_CHECKS = 2
 # Unexpected errors that a message raises every time.
 UNEXPECTED = (DataError, ProgramLimitExceeded, ValueError, TypeError, OverflowError)
-
-Incoming: TypeAlias = "asyncio.Queue[AbstractIncomingMessage | None]"
 
 
 class RabbitIn(BridgeService):
@@ -96,7 +94,7 @@ class RabbitIn(BridgeService):
     async def transfer(self) -> None:
         """Consume until the service is to stop or the bridge is paused."""
         async with AsyncExitStack() as stack:
-            target = await stack.enter_async_context(self.connect("post"))
+            self._target = await stack.enter_async_context(self.connect("post"))
             watch = await stack.enter_async_context(self.connect("watch", autocommit=True))
             if not await call(watch, "hold", f"in {self.bridge}", 0):
                 await self.stand_by("standby")
@@ -104,52 +102,50 @@ class RabbitIn(BridgeService):
             if await call(watch, "state", self.bridge) in ("paused", "drained"):
                 await self.stand_by("paused")
                 return
-            payload = cast("Payload", await run_async(watch, bus_calls.describe(self.queue)))
-            connection = await connect_broker(self._url, self.name)
-            stack.push_async_callback(close_broker, connection)
+            self._payload = cast("Payload", await run_async(watch, bus_calls.describe(self.queue)))
+            self._broker = await connect_broker(self._url, self.name)
+            stack.push_async_callback(close_broker, self._broker)
             with broker_failures():
-                channel = await connection.channel(publisher_confirms=False)
-                await channel.set_qos(prefetch_count=2 * self._max_batch)
-            await declare(channel, self.route)
+                self._channel = await self._broker.channel(publisher_confirms=False)
+                await self._channel.set_qos(prefetch_count=2 * self._max_batch)
+            await declare(self._channel, self.route)
             self._is_stream = self.route.kind == "stream" or (
-                self.route.kind == "existing" and await is_stream(connection, self._from)
+                self.route.kind == "existing" and await is_stream(self._broker, self._from)
             )
             notifier = notifier_on(watch)
             stack.push_async_callback(notifier.close)
-            incoming: Incoming = asyncio.Queue()
+            incoming = self._incoming = asyncio.Queue[AbstractIncomingMessage | None]()
             self._unacknowledged, self._is_leaving = 0, False
-            channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
-            await self._consume(channel, watch, incoming)
+            self._channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
+            await self._consume(watch)
             self.announce_ready()
             self.signals.emit("consuming")
             async with asyncio.TaskGroup() as group:
-                keeper = group.create_task(self._keep(watch, connection, channel, incoming))
-                await self._post_all(target, payload, incoming, notifier)
+                keeper = group.create_task(self._keep(watch))
+                await self._post_all(notifier)
                 keeper.cancel()
 
-    async def _consume(
-        self, channel: AbstractChannel, watch: Connection, incoming: Incoming
-    ) -> None:
+    async def _consume(self, watch: Connection) -> None:
         arguments: dict[str, Any] = {}
         if self._is_stream:
             known = self._position = await call(watch, "position", self.bridge, self._label)
             arguments["x-stream-offset"] = "first" if known is None else known + 1
 
+        incoming = self._incoming
+
         async def keep(message: AbstractIncomingMessage) -> None:
             incoming.put_nowait(message)
 
         with broker_failures():
-            queue = await channel.get_queue(self._from, ensure=False)
+            queue = await self._channel.get_queue(self._from, ensure=False)
             await queue.consume(keep, arguments=arguments or None)
 
-    async def _post_all(
-        self, target: Connection, payload: Payload, incoming: Incoming, notifier: AsyncNotifier
-    ) -> None:
+    async def _post_all(self, notifier: AsyncNotifier) -> None:
         is_last = False
         while not is_last:
-            gathered = [await incoming.get()]
-            while len(gathered) < self._max_batch and not incoming.empty():
-                gathered.append(incoming.get_nowait())
+            gathered = [await self._incoming.get()]
+            while len(gathered) < self._max_batch and not self._incoming.empty():
+                gathered.append(self._incoming.get_nowait())
             is_last = None in gathered
             if is_last:
                 if self.stopping.is_set():
@@ -162,7 +158,7 @@ class RabbitIn(BridgeService):
                     return
             messages = cast("list[AbstractIncomingMessage]", gathered)
             self._unacknowledged = len(messages)
-            await self._post(target, payload, messages)
+            await self._post(messages)
             self.signals.emit("posted", len(messages))
             with broker_failures():
                 # One channel, in order: one acknowledgement for all up to the last.
@@ -172,31 +168,23 @@ class RabbitIn(BridgeService):
             notifier.announce(self.queue)
             self.signals.emit("acknowledged", len(messages))
 
-    async def _post(
-        self, target: Connection, payload: Payload, messages: list[AbstractIncomingMessage]
-    ) -> None:
+    async def _post(self, messages: list[AbstractIncomingMessage]) -> None:
         """Post messages, each once; when this returns they are durable, or kept as refused."""
         try:
-            await self._post_batch(target, payload, messages)
+            await self._post_batch(messages)
         except UNEXPECTED:
             for message in messages:
                 try:
-                    await self._post_batch(target, payload, [message])
+                    await self._post_batch([message])
                 except UNEXPECTED as wrong:
-                    problem = describe_failure(wrong)
-                    await self._post_batch(target, payload, [message], problem=problem)
+                    await self._post_batch([message], problem=describe_failure(wrong))
 
     async def _post_batch(
-        self,
-        target: Connection,
-        payload: Payload,
-        messages: list[AbstractIncomingMessage],
-        *,
-        problem: str | None = None,
+        self, messages: list[AbstractIncomingMessage], *, problem: str | None = None
     ) -> None:
         """Post in one transaction; with a problem, keep all messages as refused instead."""
         now = datetime.now(UTC)
-        arrived = [arrive(message, payload, now) for message in messages]
+        arrived = [arrive(message, self._payload, now) for message in messages]
         problems = {
             place: each.problem or problem or ""
             for place, each in enumerate(arrived)
@@ -208,26 +196,20 @@ class RabbitIn(BridgeService):
         batch = Batch(None, len(good), 0, [], *arrays)
         offset = messages[-1].headers.get("x-stream-offset")
         position = offset if isinstance(offset, int) else None
-        async with target.transaction():
-            delivery = await receive(target, self.bridge, self._label, batch, position)
+        async with self._target.transaction():
+            delivery = await receive(self._target, self.bridge, self._label, batch, position)
             for place, error in zip(delivery.refused, delivery.errors, strict=True):
                 problems[good[place - 1]] = error
             for place, why in problems.items():
                 message_id = readable(messages[place].message_id or "") or None
                 facts = readable(why), readable(arrived[place].headers), messages[place].body
-                await call(target, "refuse", self.bridge, self._label, message_id, *facts)
+                await call(self._target, "refuse", self.bridge, self._label, message_id, *facts)
         self._position = position
         self.delivered += delivery.posted
         self.dropped += delivery.dropped
         self.refused += len(problems)
 
-    async def _keep(
-        self,
-        watch: Connection,
-        connection: AbstractConnection,
-        channel: AbstractChannel,
-        incoming: Incoming,
-    ) -> None:
+    async def _keep(self, watch: Connection) -> None:
         """Follow the state of the bridge, and record how many messages wait at the broker."""
         loop = asyncio.get_running_loop()
         noted_at = loop.time() - NOTE_SECONDS
@@ -236,16 +218,16 @@ class RabbitIn(BridgeService):
             state = await self.read_state(watch)
             if state in ("paused", "drained"):
                 self._is_leaving = True
-                incoming.put_nowait(None)
+                self._incoming.put_nowait(None)
                 self.signals.emit("leaving")
                 return
-            is_busy = self._unacknowledged or not incoming.empty()
+            is_busy = self._unacknowledged or not self._incoming.empty()
             quiet_checks = 0 if is_busy else quiet_checks + 1
             is_quiet = quiet_checks >= QUIET_CHECKS
             if is_quiet:
                 self.succeed()
             if (state == "draining" and is_quiet) or loop.time() - noted_at >= NOTE_SECONDS:
-                waiting = await self._waiting(connection, channel, incoming)
+                waiting = await self._waiting()
                 await call(watch, "note_waiting", self.bridge, self._label, waiting)
                 quiet_checks = 0
                 if state == "draining" and is_quiet and waiting == 0:
@@ -256,13 +238,11 @@ class RabbitIn(BridgeService):
                 noted_at = loop.time()
             await asyncio.sleep(STATE_SECONDS)
 
-    async def _waiting(
-        self, connection: AbstractConnection, channel: AbstractChannel, incoming: Incoming
-    ) -> int:
-        here = self._unacknowledged + incoming.qsize()
+    async def _waiting(self) -> int:
+        here = self._unacknowledged + self._incoming.qsize()
         if not self._is_stream:
-            return here + await ready_messages(channel, self._from)
-        end = await end_of_stream(connection, self._from)
+            return here + await ready_messages(self._channel, self._from)
+        end = await end_of_stream(self._broker, self._from)
         if end is None:
             return here
         return max(here, end - (-1 if self._position is None else self._position))
