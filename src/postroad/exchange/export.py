@@ -19,13 +19,7 @@ from psycopg import Connection
 
 from postroad.exchange.check import filed
 from postroad.exchange.errors import DatabaseNotFound, ExchangeError, FileCorrupt, RootForeign
-from postroad.exchange.files import (
-    CHUNK_BYTES,
-    FOLDERS,
-    TEMPORARY_PREFIX,
-    Storage,
-    write_all,
-)
+from postroad.exchange.files import CHUNK_BYTES, FOLDERS, TEMPORARY_PREFIX, Storage, write_all
 from postroad.exchange.moves import Move, redo
 
 EXISTS = "select from exchange.database d where d.id = %s"

@@ -136,10 +136,7 @@ class Storage(Root):
     @contextlib.contextmanager
     def writer(self, database: str, folder: str, name: str) -> Iterator[int]:
         """Create a file to write to, then synchronise it; remove it if anything fails."""
-        with (
-            self.folder(database, folder) as parent,
-            _new_file(parent, name) as descriptor,
-        ):
+        with self.folder(database, folder) as parent, _new_file(parent, name) as descriptor:
             yield descriptor
 
     def open_file(self, database: str, folder: str, name: str) -> BinaryIO:
@@ -200,10 +197,7 @@ class Storage(Root):
 
     def unlink(self, database: str, folder: str, name: str) -> None:
         """Remove a file, if it exists."""
-        with (
-            contextlib.suppress(FileNotFoundError),
-            self.folder(database, folder) as parent,
-        ):
+        with contextlib.suppress(FileNotFoundError), self.folder(database, folder) as parent:
             os.unlink(name, dir_fd=parent)
 
     def put_aside(self, database: str, folder: str, name: str) -> None:

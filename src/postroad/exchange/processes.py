@@ -204,12 +204,7 @@ class Processes:
         )
 
     async def _store(
-        self,
-        database: str,
-        process: str,
-        temporaries: list[str],
-        function: str,
-        *parameters: Any,
+        self, database: str, process: str, temporaries: list[str], function: str, *parameters: Any
     ) -> dict[str, Any]:
         """Record replies and rename their files; remove the files that the journal does not name.
 

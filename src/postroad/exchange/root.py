@@ -68,9 +68,7 @@ class Root:
             if not allows_network:
                 self._refuse_network()
             self._lock = os.open(
-                self.root / ".lock",
-                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
-                0o640,
+                self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640
             )
             try:
                 # The first server names the folder, alone.

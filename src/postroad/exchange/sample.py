@@ -97,12 +97,7 @@ class SampleMobileClient(Service):
     """Sends an order per interval; `sent` and `confirmed` count them. Signal: `confirmed`."""
 
     def __init__(
-        self,
-        database: str,
-        *,
-        url: str,
-        token: str,
-        interval: timedelta = INTERVAL_DEFAULT,
+        self, database: str, *, url: str, token: str, interval: timedelta = INTERVAL_DEFAULT
     ) -> None:
         super().__init__("sample mobile client")
         self._database = database

@@ -60,8 +60,6 @@ def create_app(settings: ExchangeSettings, mover: Mover, intake: Intake) -> Fast
 
     prepare(app)
     app.add_middleware(
-        BodyLimit,
-        limit_bytes=settings.body_limit,
-        is_limited=lambda path: "/replies/" not in path,
+        BodyLimit, limit_bytes=settings.body_limit, is_limited=lambda path: "/replies/" not in path
     )
     return app
