@@ -21,20 +21,11 @@ from aio_pika.abc import AbstractIncomingMessage
 from psycopg import DataError
 from psycopg.errors import ProgramLimitExceeded
 
+from postroad.bridge import rabbit
 from postroad.bridge.amqp_decoding import tolerate_invalid_values
 from postroad.bridge.calls import Batch, call, receive, transact
 from postroad.bridge.errors import BrokerUnavailable
-from postroad.bridge.rabbit import (
-    RabbitRoute,
-    broker_failures,
-    broker_label,
-    close_broker,
-    connect_broker,
-    declare,
-    end_of_stream,
-    is_stream,
-    ready_messages,
-)
+from postroad.bridge.rabbit import RabbitRoute
 from postroad.bridge.rabbit_mapping import arrive, readable
 from postroad.bridge.rabbit_out import MAX_RABBIT_BATCH
 from postroad.bridge.service import (
@@ -78,7 +69,7 @@ class RabbitIn(BridgeService):
         if self.route.queue is None:
             raise ValueError("a bridge from RabbitMQ needs a queue to read")
         self._from = self.route.queue
-        self._label = broker_label(url, self._from)
+        self._label = rabbit.broker_label(url, self._from)
         self._max_batch = min(self.settings.batch_messages, MAX_RABBIT_BATCH)
         # Of a stream: the offset up to which everything has been posted.
         self._position: int | None = None
@@ -103,14 +94,14 @@ class RabbitIn(BridgeService):
                 await self.stand_by("paused")
                 return
             self._payload = cast("Payload", await run_async(watch, bus_calls.describe(self.queue)))
-            self._broker = await connect_broker(self._url, self.name)
-            stack.push_async_callback(close_broker, self._broker)
-            with broker_failures():
+            self._broker = await rabbit.connect_broker(self._url, self.name)
+            stack.push_async_callback(rabbit.close_broker, self._broker)
+            with rabbit.broker_failures():
                 self._channel = await self._broker.channel(publisher_confirms=False)
                 await self._channel.set_qos(prefetch_count=2 * self._max_batch)
-            await declare(self._channel, self.route)
+            await rabbit.declare(self._channel, self.route)
             self._is_stream = self.route.kind == "stream" or (
-                self.route.kind == "existing" and await is_stream(self._broker, self._from)
+                self.route.kind == "existing" and await rabbit.is_stream(self._broker, self._from)
             )
             notifier = notifier_on(watch)
             stack.push_async_callback(notifier.close)
@@ -136,7 +127,7 @@ class RabbitIn(BridgeService):
         async def keep(message: AbstractIncomingMessage) -> None:
             incoming.put_nowait(message)
 
-        with broker_failures():
+        with rabbit.broker_failures():
             queue = await self._channel.get_queue(self._from, ensure=False)
             await queue.consume(keep, arguments=arguments or None)
 
@@ -160,7 +151,7 @@ class RabbitIn(BridgeService):
             self._unacknowledged = len(messages)
             await self._post(messages)
             self.signals.emit("posted", len(messages))
-            with broker_failures():
+            with rabbit.broker_failures():
                 # One channel, in order: one acknowledgement for all up to the last.
                 await messages[-1].ack(multiple=True)
             self._unacknowledged = 0
@@ -241,8 +232,8 @@ class RabbitIn(BridgeService):
     async def _waiting(self) -> int:
         here = self._unacknowledged + self._incoming.qsize()
         if not self._is_stream:
-            return here + await ready_messages(self._channel, self._from)
-        end = await end_of_stream(self._broker, self._from)
+            return here + await rabbit.ready_messages(self._channel, self._from)
+        end = await rabbit.end_of_stream(self._broker, self._from)
         if end is None:
             return here
         return max(here, end - (-1 if self._position is None else self._position))
