@@ -8,15 +8,7 @@ from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 from fastapi import APIRouter, Path, Query, Request
 
 from postroad.intake import operations, probe, status
-from postroad.intake.api.shapes import (
-    Entry,
-    FilesIn,
-    HistoryOut,
-    HostKeyIn,
-    ServerChange,
-    ServerIn,
-    TestOut,
-)
+from postroad.intake.api import shapes
 from postroad.intake.resources import FILES, SERVERS, TRANSFERS
 from postroad.operate.http import model_of
 from postroad.postgres.calls import Connection
@@ -47,7 +39,7 @@ async def ask(
 
 
 @servers.post("", response_model=Server, status_code=201)
-async def create_server(request: Request, body: ServerIn) -> Any:
+async def create_server(request: Request, body: shapes.ServerIn) -> Any:
     """Add a server; the next scheduled scan finds its files."""
     vault, credentials = request.app.state.vault, body.credentials.opened()
     return await ask(request, operations.create_server, vault, credentials, body.values())
@@ -60,7 +52,7 @@ async def read_server(request: Request, server_id: ServerId) -> Any:
 
 
 @servers.patch("/{server_id}", response_model=Server)
-async def change_server(request: Request, server_id: ServerId, body: ServerChange) -> Any:
+async def change_server(request: Request, server_id: ServerId, body: shapes.ServerChange) -> Any:
     """Change the given settings; the server is scanned immediately."""
     vault = request.app.state.vault
     credentials = body.credentials.opened() if body.credentials else None
@@ -89,20 +81,20 @@ async def resume_server(request: Request, server_id: ServerId) -> Any:
 
 @servers.post("/{server_id}/trust", response_model=Server)
 async def trust_host_key(
-    request: Request, server_id: ServerId, body: HostKeyIn | None = None
+    request: Request, server_id: ServerId, body: shapes.HostKeyIn | None = None
 ) -> Any:
     """Trust the host key that the server showed, or a given one, and resume the server."""
     key = body.host_key if body else None
     return await ask(request, operations.trust_host_key, str(server_id), host_key=key)
 
 
-@servers.post("/{server_id}/test", response_model=TestOut)
+@servers.post("/{server_id}/test", response_model=shapes.TestOut)
 async def test_server(request: Request, server_id: ServerId) -> Any:
     """Log in and list the folder; nothing is imported."""
     return await probe.try_server(request.app.state.engine, server_id)
 
 
-@servers.get("/{server_id}/browse", response_model=list[Entry])
+@servers.get("/{server_id}/browse", response_model=list[shapes.Entry])
 async def browse_folder(
     request: Request,
     server_id: ServerId,
@@ -118,7 +110,7 @@ async def read_file(request: Request, file_id: FileId) -> Any:
     return await ask(request, status.file, file_id)
 
 
-@files.get("/files/{file_id}/history", response_model=list[HistoryOut])
+@files.get("/files/{file_id}/history", response_model=list[shapes.HistoryOut])
 async def read_history(request: Request, file_id: FileId) -> Any:
     """Return the events of a file."""
     return (await ask(request, status.file, file_id))["history"]
@@ -132,7 +124,7 @@ async def change_file(request: Request, file_id: FileId, verb: Verb) -> Any:
 
 
 @files.post("/files/{verb}", response_model=list[int])
-async def change_files(request: Request, verb: Verb, body: FilesIn) -> Any:
+async def change_files(request: Request, verb: Verb, body: shapes.FilesIn) -> Any:
     """Retry, skip or reimport several files; returns the ids of those that were changed."""
     return (await ask(request, getattr(operations, verb), body.ids))["ids"]
 
