@@ -80,8 +80,8 @@ async def test_a_transfer_goes_on_from_its_last_stored_part(
     row = partner.file("large.bin")
     assert (row["status"], row["attempts"]) == ("discovered", 0)
     assert row["error_message"] == "the store went away"
-    stored = row["bytes_done"]
-    assert 0 < stored <= 15 * MIB
+    bytes_stored = row["bytes_done"]
+    assert 0 < bytes_stored <= 15 * MIB
     monkeypatch.undo()
     fetched = 0
     from postroad.intake.source import Source
@@ -98,7 +98,7 @@ async def test_a_transfer_goes_on_from_its_last_stored_part(
     await work_off(engine, partner)
     row = partner.file("large.bin")
     assert (row["status"], row["file_hash"]) == ("completed", sha256(data))
-    assert fetched == len(data) - stored
+    assert fetched == len(data) - bytes_stored
     assert len(partner.notices()) == 1
     assert await stored(engine.store, row["object_key"]) == data
 
