@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from postroad.coordination.snapshot import take_snapshot
 from postroad.postgres.calls import Connection, call, change
-
-__all__ = ["cancel", "purge", "remove_reader", "retry", "set_voter", "skip", "take_snapshot"]
 
 
 async def cancel(
@@ -65,13 +62,3 @@ async def set_voter(
     Example: postroad coordination voter lists --no-voter
     """
     await call(connection, "coordination.set_voter", reader, is_voter)
-
-
-async def remove_reader(connection: Connection, reader: str) -> None:
-    """Forget a reader; nothing waits for it any more. Raises ReaderNotFound."""
-    await call(connection, "coordination.remove_reader", reader)
-
-
-async def purge(connection: Connection, keep: object, limit: int = 10_000) -> int:
-    """Remove finished events older than `keep` from this database; return how many."""
-    return int(await call(connection, "coordination.purge", keep, limit))
