@@ -261,3 +261,13 @@ def test_what_cannot_be_altered_is_refused(bus: Connection) -> None:
             bus.execute(f"select mbus.alter_queue('q', {wrong})".encode())
     with refused(bus, "MB008"):
         history(bus, selector="t.nothing = 1")
+
+
+def test_a_queue_that_has_one_slot_lists_consumed_messages(live: str, connect: Connect) -> None:
+    with connect(live) as session:
+        iid = post(session, 1)
+        post(session, 2)
+        session.execute("select mbus.alter_queue('q', retain => '7 days')")
+        assert take(session, 1) == ["1"]
+        listed = "select iid from mbus.browse('q', state => 'retained') where is_match"
+        assert column(session, listed) == [iid]

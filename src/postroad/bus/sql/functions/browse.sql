@@ -29,11 +29,10 @@ begin
   if browse.state = 'ready' then
     v_source := mbus._browse_ready(v_queue, v_consumer, v_past, v_order);
   elsif browse.state = 'retained' then
-    v_source := mbus._stored_query(v_queue, v_consumer.id, format($query$
+    v_source := format('select * from (%s) s order by place %s limit $7', mbus._stored_query(v_queue, v_consumer.id, format($query$
       select g.id as place, coalesce(g.origin, g.id) as number, g.added, g.expires, null::timestamptz as due_at, g.trail, null::text as error, g.headers, g.properties, g.data::text as data
       from mbus.%%1$I g where ($4 is null or g.id %1$s $4) and ($11::bigint is null or g.id = $11 and g.origin is null) and %%2$s
-      order by g.id %2$s limit $7$query$, v_past, v_order), '-infinity', 'infinity', v_past, browse.place, v_rows)
-      || format(' order by place %s limit $7', v_order);
+      order by g.id %2$s limit $7$query$, v_past, v_order), '-infinity', 'infinity', v_past, browse.place, v_rows), v_order);
   else
     v_source := mbus._browse_aside(browse.state, v_past, v_order);
   end if;
