@@ -1,7 +1,8 @@
 """Postroad's adapter for the public harness: `python -m benchmarks.harness.adapter`.
 
 The environment and the records are described in `contract`. `POSTROAD_MODE` is `lease` (default),
-`transaction` or `batch`. `POSTROAD_PREFETCH` overrides the worker's default, and
+`transaction`,
+`batch` or `cursor`. `POSTROAD_PREFETCH` overrides the worker's default, and
 `POSTROAD_TTL_SECONDS` that of a lease. `POSTROAD_WORKERS` workers (default 1) share `WORKER_COUNT`.
 """
 
@@ -23,6 +24,7 @@ from postroad.cli.components import BUS
 from postroad.postgres import install
 
 QUEUE = "long_horizon_bench"
+CURSOR = "reader"
 # Written by transactional handlers in their own transaction, while a ledger is kept.
 EFFECT = "public.harness_effect"
 # Two calls at a time: one batch is taken while the other is worked on.
@@ -51,6 +53,9 @@ class Postroad:
         known = {each.queue for each in await self._bus.queues()}
         if QUEUE not in known:
             await self._bus.create_queue(QUEUE, payload="text")
+            if self._mode == "cursor":
+                await self._bus.create_consumer(QUEUE, CURSOR, contract="cursor")
+                await self._bus.drop_consumer(QUEUE, "default")
         with psycopg.connect(self._settings.database_url) as connection:
             found = connection.execute(
                 "select format('%I.%I', schemaname, tablename) from pg_tables"
@@ -79,14 +84,16 @@ class Postroad:
             async def leased(message: Any) -> None:
                 await jobs(message.data)
 
-        elif self._mode == "batch":
+        elif self._mode in ("batch", "cursor"):
             limit = asyncio.Semaphore(self._settings.worker_count)
 
             async def bounded(job: dict[str, Any]) -> None:
                 async with limit:
                     await jobs.do(job)
 
-            @worker.handler(QUEUE, mode="transaction", concurrency=BATCHES, batch=BATCH)
+            consumer, batches = ("default", BATCHES) if self._mode == "batch" else (CURSOR, 1)
+
+            @worker.handler(QUEUE, consumer, concurrency=batches, batch=BATCH)
             async def whole(messages: Any, connection: Any) -> None:
                 batch = [json.loads(each.data) for each in messages]
                 await asyncio.gather(*map(bounded, batch))

@@ -59,6 +59,11 @@ _MODES = {
         "AsyncWorker with batch handlers in transaction mode: up to 500 jobs are consumed by one "
         "commit, two batches at a time",
     ),
+    "cursor": (
+        "cursor",
+        "AsyncWorker with batch handlers on a consumer with a cursor: up to 500 jobs are read in "
+        "order, and a commit moves the cursor",
+    ),
 }
 _HAS_BATCH = "batch" in inspect.signature(AsyncWorker.handler).parameters
 OURS = tuple(mode for mode in _MODES if mode != "batch" or _HAS_BATCH)

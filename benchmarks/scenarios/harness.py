@@ -106,7 +106,7 @@ def _figures(cells: Cells, pressures: dict[str, Any], faults: dict[str, Any]) ->
         """Return what was measured; None for an arm that failed there, which is reported."""
         return cells.get(cell, {}).get(name)
 
-    for name, most in (("lease", 20.0), ("transactional", 15.0), ("batch", 8.0)):
+    for name, most in (("lease", 20.0), ("transactional", 15.0), ("batch", 8.0), ("cursor", 8.0)):
         if found := got(STEADY, name):
             cost = found.server_ms_per_1000
             best, peer = _best(cells[STEADY], lambda each: -each.server_ms_per_1000)
