@@ -43,10 +43,14 @@ BACK = {
         drop table mbus.schedule cascade;
         drop table mbus.schedule_run;
         drop table mbus.dead_original cascade;
+        alter table mbus.consumer drop column contract cascade;
+        drop function mbus._holders;
+        create function mbus._holders(regclass) returns text[]
+          language sql as 'select null::text[]';
         drop table mbus.retained cascade;
         drop table mbus.measure cascade;
         drop table mbus.replay, mbus.replay_copy cascade;
-        drop function mbus.create_consumer(text, text, text, boolean, text);
+        drop function mbus.create_consumer;
         create function mbus.create_consumer(text, text, text, boolean) returns void
           language sql as '';
         alter table mbus.queue drop column retain cascade, drop column retain_size cascade;

@@ -172,7 +172,7 @@ def test_creating_a_consumer_gives_up_when_a_post_stays_open(live: str, connect:
     poster, owner = connect(live), connect(live)
     post(poster, 1)
     # The function's own limit is ten seconds; the test needs only the refusal.
-    function = "alter function mbus.create_consumer(text, text, text, boolean)"
+    function = "alter function mbus.create_consumer(text, text, text, boolean, text, text)"
     owner.execute(f"{function} set lock_timeout = '50ms'".encode())
     with refused(owner, "MB017"):
         add_second(owner)

@@ -25,6 +25,9 @@ SHAPES = {
         select mbus.create_queue('sample', 2, payload => 'jsonb');
         select mbus.create_consumer('sample', 'done', $$(t.properties->'STATE')='DONE'$$)""",
     "grouped": "select mbus.create_queue('sample', 2)",
+    "cursor": """
+        select mbus.create_queue('sample', 2);
+        select mbus.create_consumer('sample', 'reader', contract => 'cursor')""",
 }
 
 

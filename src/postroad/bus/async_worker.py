@@ -123,12 +123,12 @@ class AsyncWorker(HandlerRegistry, Service):
     async def _prepare(self, bus: AsyncBus) -> dict[str, Payload] | None:
         """Read the queues' payload types once the database is available; None if stopped before.
 
-        Raises ConsumerNotFound.
+        Raises ConsumerNotFound, InvalidArgument.
         """
         backoff = Backoff()
         while not self.stopping.is_set():
             try:
-                self._check_consumers(await bus.consumers())
+                self._use_consumers(await bus.consumers())
                 known = {each.queue: each.payload for each in await bus.queues()}
             except TRANSIENT as failure:
                 logger.warning("database_unavailable", extra={"reason": str(failure).strip()})

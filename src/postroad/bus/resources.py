@@ -73,6 +73,7 @@ CONSUMERS = Resource(
     (
         *_OF_CONSUMER,
         Column("selector", "Selector", "Селектор", "code"),
+        Column("contract", "Contract", "Способ чтения"),
         Column("max_attempts", "Attempts", "Попытки", "number"),
         Column("backoff", "Backoff", "Пауза", "duration"),
         Column("backoff_max", "Longest backoff", "Наибольшая пауза", "duration"),

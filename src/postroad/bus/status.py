@@ -84,6 +84,7 @@ class Consumer:
     paused_by: str | None
     pause_reason: str | None
     is_queue_paused: bool
+    contract: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -127,17 +127,31 @@ class HandlerRegistry:
     def _queues(self) -> list[str]:
         return sorted({handler.queue for handler in self._handlers})
 
-    def _check_consumers(self, consumers: Iterable[Consumer]) -> None:
-        """Raise ConsumerNotFound if the consumer of a handler does not exist."""
-        known = {(each.queue, each.consumer) for each in consumers}
-        for handler in self._handlers:
-            if (handler.queue, handler.consumer) not in known:
+    def _use_consumers(self, consumers: Iterable[Consumer]) -> None:
+        """Adapt the handlers to the contracts of their consumers.
+
+        Raises ConsumerNotFound, and InvalidArgument for leases of a consumer with a cursor.
+        """
+        contracts = {(each.queue, each.consumer): each.contract for each in consumers}
+        for place, handler in enumerate(self._handlers):
+            contract = contracts.get((handler.queue, handler.consumer))
+            if contract is None:
                 raise ConsumerNotFound(
                     f"queue {handler.queue} has no consumer {handler.consumer}",
                     hint="create both before the worker starts",
                     queue=handler.queue,
                     consumer=handler.consumer,
                 )
+            if contract == "cursor":
+                if handler.mode == "lease":
+                    raise InvalidArgument(
+                        "a consumer with a cursor has no leases",
+                        hint="use mode transaction",
+                        queue=handler.queue,
+                        consumer=handler.consumer,
+                    )
+                # One transaction at a time moves the cursor; others would find nothing to take.
+                self._handlers[place] = replace(handler, connections=1)
 
     def _check(self, handler: Handler) -> None:
         """Raise InvalidArgument for impossible settings."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import click
 import psycopg
@@ -109,6 +109,13 @@ for command in (
     help="Also what was posted since then and is retained or not consumed yet, or earliest.",
 )
 @click.option("--noindex", is_flag=True, help="Accepted for compatibility with older scripts.")
+@click.option(
+    "--contract",
+    type=click.Choice(["message", "cursor"]),
+    default="message",
+    show_default=True,
+    help="How the consumer takes messages: one by one, or in order with a cursor.",
+)
 @dry_run_option
 @json_option
 @pass_application
@@ -122,6 +129,7 @@ def create(
     selector: str | None,
     start_from: str | None,
     noindex: bool,
+    contract: Literal["message", "cursor"],
     is_dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -131,7 +139,7 @@ def create(
 
     Example: postroad bus create orders audit --selector "(t.properties->'STATE')='DONE'"
     """
-    if consumer is None and (selector or start_from) is not None:
+    if consumer is None and (selector or start_from or contract != "message"):
         raise click.UsageError("this option belongs to a consumer; name it after the queue")
     start: Any = operations.time_of(start_from) if start_from != "earliest" else start_from
     with application.connection() as connection:
@@ -139,7 +147,7 @@ def create(
         if consumer is None:
             inside.create_queue(queue, ncons, has_roles, payload)
         else:
-            inside.create_consumer(queue, consumer, selector, noindex, start)
+            inside.create_consumer(queue, consumer, selector, noindex, start, contract)
         if is_dry_run:
             connection.rollback()
     _report(queue, consumer, "created", is_dry_run=is_dry_run, as_json=as_json)

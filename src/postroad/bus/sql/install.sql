@@ -30,6 +30,7 @@ internal/dead_letters.sql
 internal/parcel.sql
 internal/accept.sql
 internal/groups.sql
+internal/cursor.sql
 internal/generate.sql
 internal/by_number.sql
 internal/due.sql

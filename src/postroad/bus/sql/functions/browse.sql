@@ -68,11 +68,12 @@ create or replace function mbus._browse_ready(
 language sql stable set search_path from current as $$
   select '(' || string_agg(format($query$
     select l.id as place, coalesce(l.origin, l.id) as number, l.added, l.expires, null::timestamptz as due_at, l.trail, null::text as error, l.headers, l.properties, l.data::text as data
-    from (select s.id from mbus.%1$I s
+    from (select s.id from %1$s s
           where s.id >= %2$s and s.token is null and ($4 is null or s.id %3$s $4)
             and ($11::bigint is null or s.id = $11 and s.origin is null or s.origin = $11) order by s.id %4$s limit $7) s
     cross join lateral (select e.* from mbus.%5$I e where e.id = s.id offset 0) l$query$,
-    t.ready_table, coalesce(mbus._hint(t.ready_table), 0), p_past, p_order, t.payload_table), ' union all ')
+    mbus._ready_rows(p_consumer.id, t.ready_table, t.payload_table, p_order), coalesce(mbus._hint(t.ready_table), 0), p_past, p_order,
+    t.payload_table), ' union all ')
     || format(') order by place %s limit $7', p_order)
   from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
 $$;

@@ -5,9 +5,12 @@
 -- The second consumer of a queue changes it from direct to fanout, see README.md: the queue's tables are
 -- locked while its backlog is recorded for the first consumer, so on a long queue this takes a while.
 -- noindex is accepted as in earlier versions; selectors are evaluated at post time and need no index.
--- Errors: MB001, MB004 exists, MB005, MB006, MB007 names, MB008 selector, MB012 start_from, MB017 busy.
+--   contract  message: messages are taken one by one, by any number of workers.  cursor: they are taken in order, one batch at a time, and
+--             no row of a message is locked, changed or deleted; see internal/cursor.sql
+-- Errors: MB001, MB004 exists, MB005, MB006, MB007 names, MB008 selector, MB012 start_from or contract, MB017 busy.
 create or replace function mbus.create_consumer(
-  qname text, cname text, selector text default null, noindex boolean default false, start_from text default null)
+  qname text, cname text, selector text default null, noindex boolean default false, start_from text default null,
+  contract text default 'message')
 returns void
 language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
@@ -26,11 +29,13 @@ begin
   end if;
   perform mbus._check_collision(mbus._consumer_functions(qname, cname));
   perform mbus._check_selector(v_queue, selector);
+  perform mbus._check_contract(v_queue, contract, selector);
   perform mbus._create_role(mbus._consume_role(qname, cname), v_queue.is_roles_security_model);
   if v_queue.mode = 'direct' then
     v_queue := mbus._fan_out(v_queue);
   end if;
-  insert into mbus.consumer (queue_id, name, selector) values (v_queue.id, cname, create_consumer.selector) returning id into v_id;
+  insert into mbus.consumer (queue_id, name, selector, contract)
+  values (v_queue.id, cname, create_consumer.selector, create_consumer.contract) returning id into v_id;
   if v_start is not null then
     insert into mbus.replay (queue_id, consumer_id, since, is_start, first_id, started_at, started_by)
     values (v_queue.id, v_id, v_start, true, mbus._first_stored(v_queue.id, v_start), mbus.now(), session_user);
@@ -38,6 +43,7 @@ begin
     values (v_queue.id, v_id, mbus.now(), session_user, 'begins in the past: resumed when its replay has ended');
   end if;
   perform mbus._create_slots(v_queue);
+  if contract = 'cursor' then perform mbus._start_cursor(v_queue, v_id); end if;
   perform mbus._generate(v_queue);
 exception when lock_not_available or deadlock_detected then
   raise exception 'queue "%" is busy: a transaction that posts or takes is open', qname

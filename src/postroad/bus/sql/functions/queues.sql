@@ -163,6 +163,7 @@ begin
   for v_figure in 1 .. 4 loop
     execute format('drop sequence mbus.%I', 'qs$' || qname || '$' || ('{position,head,tail,swept}'::text[])[v_figure]);
   end loop;
+  execute format('drop sequence if exists mbus.%I', 'qs$' || qname || '$settled');
   perform mbus._delete_messages(v_queue.id, null);
   delete from mbus.queue where id = v_queue.id;
 end $$;

@@ -11,6 +11,7 @@ declare
   v_name     constant text := coalesce(viewname, qname || '_q');
   v_view     constant text := format('%I.%I', sname, v_name);
 begin
+  if v_consumer.contract = 'cursor' then perform mbus._refuse_cursor(qname, 'views'); end if;
   if not exists (select from pg_namespace where nspname = sname) then
     raise exception 'schema "%" does not exist', sname using errcode = 'MB012', hint = 'Create it first.';
   end if;

@@ -251,6 +251,9 @@ begin
        case when v_queue.has_followers then 'followers' end], null)) then
     return;
   end if;
+  if p_feature in ('groups', 'waiters') and exists (select from mbus.consumer c where c.queue_id = p_queue_id and c.contract = 'cursor') then
+    perform mbus._refuse_cursor(v_queue.name, case p_feature when 'groups' then 'groups' else 'consume_after and sagas' end);
+  end if;
   update mbus.queue q
   set has_groups = q.has_groups or p_feature = 'groups', has_waiters = q.has_waiters or p_feature = 'waiters',
       has_followers = q.has_followers or p_feature = 'followers',

@@ -10,13 +10,16 @@ declare
   v_has   boolean;
 begin
   select * into v_queue from mbus.queue where id = p_queue_id;
-  for v_table in select distinct ready_table, payload_table from mbus._tables(v_queue) loop
+  for v_table in
+    select distinct t.ready_table, t.payload_table, mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table) as rows
+    from mbus._tables(v_queue) t
+  loop
     execute format($query$
       select exists (
-        select from mbus.%1$I s
+        select from %1$s s
         cross join lateral (select e.expires from mbus.%2$I e where e.id = s.id offset 0) l
         where (%3$s) and (s.token is not null or l.expires is null or l.expires > mbus.now()))$query$,
-      v_table.ready_table, v_table.payload_table,
+      v_table.rows, v_table.payload_table,
       case when p_number is null then 's.id >= $2' else 's.id = $1 and s.origin is null or s.origin = $1' end)
     into v_has using p_number, mbus._base(v_table.ready_table);
     if v_has then return true; end if;
@@ -65,17 +68,21 @@ declare
 begin
   perform mbus._check_isolation();
   select * into v_queue from mbus.queue where id = p_queue_id;
+  perform pg_advisory_xact_lock(c.id, 0) from mbus.consumer c
+  where c.queue_id = p_queue_id and c.contract = 'cursor' and (p_consumer_id is null or c.id = p_consumer_id);
   loop
     v_total := 0;
     for v_table in
-      select t.ready_table, t.payload_table, t.consumer_id from mbus._tables(v_queue) t
+      select t.consumer_id, q.query from mbus._tables(v_queue) t
+      cross join lateral (
+        select mbus._take_query(v_queue, t.ready_table, t.payload_table, format(
+          '(s.id = $2 and s.origin is null or s.origin = $2) and case when s.token is not null then not $3
+             else (select e.expires is null or e.expires > mbus.now() from mbus.%I e where e.id = s.id) end', t.payload_table))
+        union all
+        select mbus._skip_query(v_queue, t.ready_table, t.payload_table) where mbus._is_cursor(t.consumer_id)) q(query)
       where p_consumer_id is null or t.consumer_id = p_consumer_id
     loop
-      for v_taken in execute mbus._take_query(v_queue, v_table.ready_table, v_table.payload_table, format(
-        '(s.id = $2 and s.origin is null or s.origin = $2) and case when s.token is not null then not $3
-           else (select e.expires is null or e.expires > mbus.now() from mbus.%I e where e.id = s.id) end', v_table.payload_table))
-      using array[v_table.consumer_id], p_number, p_is_idle
-      loop
+      for v_taken in execute v_table.query using array[v_table.consumer_id], p_number, p_is_idle loop
         if v_taken.token is null then v_parcel := v_taken.parcel; else v_parcel := mbus._tried(v_taken.parcel); end if;
         return next v_parcel;
         v_total := v_total + 1;
@@ -89,17 +96,32 @@ begin
   end loop;
 end $$;
 
--- A query that takes the rows s of a table of the ring that fulfil a condition: each as a parcel, with its token and the end of its
--- lease if it is leased.  $1: the recipients of the parcels.
-create or replace function mbus._take_query(p_queue mbus.queue, p_ready text, p_payload text, p_condition text) returns text
+-- A query over the rows that a statement takes of a table of the ring, which returns their id, token and leased_until: each as a parcel, with
+-- its token and the end of its lease if it is leased.  $1: the recipients of the parcels.
+create or replace function mbus._parcel_query(p_queue mbus.queue, p_payload text, p_statement text) returns text
 language sql stable set search_path from current as $$
   select format($query$
-    with gone as (delete from mbus.%1$I s where %2$s returning s.*)
-    select row(coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, $1, %3$s)::mbus.parcel as parcel,
+    with gone as (%1$s)
+    select row(coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, $1, %2$s)::mbus.parcel as parcel,
            d.token, d.leased_until
-    from gone d cross join lateral (%4$s) g order by d.id$query$,
-    p_ready, p_condition, mbus._data_columns(p_queue.payload),
+    from gone d cross join lateral (%3$s) g order by d.id$query$,
+    p_statement, mbus._data_columns(p_queue.payload),
     case p_queue.mode when 'direct' then 'select d.*' else format('select e.* from mbus.%I e where e.id = d.id offset 0', p_payload) end)
+$$;
+
+-- The same for the rows s that fulfil a condition.
+create or replace function mbus._take_query(p_queue mbus.queue, p_ready text, p_payload text, p_condition text) returns text
+language sql stable set search_path from current as $$
+  select mbus._parcel_query(p_queue, p_payload, format('delete from mbus.%I s where %s returning s.*', p_ready, p_condition))
+$$;
+
+-- As mbus._take_query, for the message with a number ($2) that the cursor has not passed.
+create or replace function mbus._skip_query(p_queue mbus.queue, p_ready text, p_payload text) returns text
+language sql stable set search_path from current as $$
+  select mbus._parcel_query(p_queue, p_payload, format(
+    'insert into mbus.%1$I as s (id, origin) select - l.id, 0 from mbus.%2$I l where l.id = $2 and %3$s
+       and (l.expires is null or l.expires > mbus.now()) returning - s.id as id, null::bigint as token, null::timestamptz as leased_until',
+    p_ready, p_payload, mbus._ahead_condition(p_ready)))
 $$;
 
 -- The same for delayed, leased and dead messages.  Of a delayed message for several consumers

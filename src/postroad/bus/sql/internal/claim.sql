@@ -18,9 +18,9 @@ end $$;
 
 -- The tables of a consumer in the order in which its messages are taken.
 create or replace function mbus._tables_in_order(p_queue mbus.queue, p_consumer text)
-returns table (ready_table text, payload_table text)
+returns table (ready_table text, payload_table text, rows text)
 language sql volatile set search_path from current as $$
-  select t.ready_table, t.payload_table
+  select t.ready_table, t.payload_table, mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table)
   from mbus._tables(p_queue) t
   join generate_series(mbus._figure(p_queue.name, 'head'), mbus._figure(p_queue.name, 'tail')) g on t.slot = g % p_queue.slots
   where t.consumer = p_consumer and mbus._hint(t.ready_table) < mbus._drained()
@@ -50,10 +50,10 @@ begin
     exit when v_missing <= 0;
     return query execute format($query$
       select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], %s
-      from mbus.%I r join mbus.%I g on g.id = r.id
+      from %s r join mbus.%I g on g.id = r.id
       where r.id >= $1 and r.token is null and (g.expires is null or g.expires > mbus.now())
       order by r.id limit $2$query$,
-      mbus._queue_values(p_queue) ->> 'columns', v_table.ready_table, v_table.payload_table)
+      mbus._queue_values(p_queue) ->> 'columns', v_table.rows, v_table.payload_table)
     using mbus._hint(v_table.ready_table), v_missing;
     get diagnostics v_found = row_count;
     v_missing := v_missing - v_found;
@@ -86,9 +86,16 @@ begin
   if p_group is not null and mbus._is_group_held(p_consumer_id, p_group) then
     return false;
   end if;
-  for v_table in select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id loop
-    execute format('select s.id from mbus.%I s where (s.id = $1 and s.origin is null or s.origin = $1) and s.token is null
-                    for update skip locked', v_table.ready_table)
+  if mbus._is_cursor(p_consumer_id) and not pg_try_advisory_xact_lock(p_consumer_id, 0) then
+    return false;
+  end if;
+  for v_table in
+    select mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table) as rows from mbus._tables(p_queue) t
+    where t.consumer_id = p_consumer_id
+  loop
+    -- A row of a log is not locked: the lock on the cursor is enough.
+    execute format('select s.id from %s s where (s.id = $1 and s.origin is null or s.origin = $1) and s.token is null %s', v_table.rows,
+                   case when not mbus._is_cursor(p_consumer_id) then 'for update skip locked' end)
       into v_id using p_number;
     if v_id is not null then return true; end if;
   end loop;

@@ -20,10 +20,12 @@ returns text
 language sql stable set search_path from current as $$
   select string_agg(
     mbus._fill(p_template, jsonb_build_object('consumer_id', c.id,
+      'moved', case c.contract when 'cursor' then ' and s.origin is not null' end,    -- see internal/cursor.sql
       'source', case when c.selector is null then 'unnest(v_ids) i(id)'
                      else 'generate_series(1, v_count) p(place) cross join lateral (select v_ids[p.place] as id) i where v_hits_' || c.id || '[p.place]' end,
       'ready', quote_ident(mbus._ready_name(p_queue, c.name, p_lane, p_slot)))), '' order by c.id)
-  from mbus.consumer c where c.queue_id = p_queue.id and p_queue.mode = 'fanout'
+  from mbus.consumer c
+  where c.queue_id = p_queue.id and p_queue.mode = 'fanout' and (p_template = 'delivery' or c.contract = 'message')
 $$;
 
 -- The template once per cell of the ring, as branches of a CASE over the cell's number, which is
@@ -32,7 +34,15 @@ create or replace function mbus._branches(p_template text, p_queue mbus.queue, p
 returns text
 language sql stable set search_path from current as $$
   select string_agg(
-    mbus._fill(p_template, p_values || jsonb_build_object(
+    mbus._fill(p_template, v.values || jsonb_build_object('ahead', case
+      when p_template = 'take_cell' and p_consumer.contract = 'cursor' then mbus._fill('take_ahead', v.values) end)),
+    e'\n' order by l.lane, s.slot)
+  from generate_series(0, p_queue.slots - 1::bigint) s(slot) cross join unnest(p_queue.lanes) l(lane)
+  cross join lateral (select s.slot + p_queue.slots * (array_position('{normal,high,low}', l.lane) - 1) as cell,
+                             mbus._log_name(p_queue, l.lane, s.slot) as log,
+                             mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) as ready) n
+  cross join lateral (
+    select p_values || jsonb_build_object(
       'cell',  n.cell,
       'token_part', (p_consumer.id & 255) * 1024 + n.cell,
       'log',   quote_ident(n.log),
@@ -50,12 +60,7 @@ language sql stable set search_path from current as $$
       'note_taken', case when p_values ->> 'returns' <> 'setof mbus.parcel' then mbus._fill('note_taken', p_values || jsonb_build_object(
         'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)', n.log) end)) end,
       'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot) end,
-      'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end)),
-    e'\n' order by l.lane, s.slot)
-  from generate_series(0, p_queue.slots - 1::bigint) s(slot) cross join unnest(p_queue.lanes) l(lane)
-  cross join lateral (select s.slot + p_queue.slots * (array_position('{normal,high,low}', l.lane) - 1) as cell,
-                             mbus._log_name(p_queue, l.lane, s.slot) as log,
-                             mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) as ready) n
+      'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end) as values) v
 $$;
 
 -- The data of a row g of the ring as the four columns of a parcel.
@@ -80,6 +85,7 @@ language sql stable set search_path from current as $$
     'position', quote_ident('qs$' || p_queue.name || '$position'),
     'head', quote_ident('qs$' || p_queue.name || '$head'),
     'tail', quote_ident('qs$' || p_queue.name || '$tail'),
+    'settled', quote_ident('qs$' || p_queue.name || '$settled'),
     'lanes', quote_literal(p_queue.lanes::text),
     'lane_order', quote_literal((
        select array_agg(array_position('{normal,high,low}', lane) - 1
@@ -201,6 +207,8 @@ declare
   v_is_parcel constant boolean := p_prefix = '_take_';
   v_values constant jsonb := p_values || jsonb_build_object(
     'function', p_prefix || p_queue.name || '_by_' || p_consumer.name,
+    'declared', case when p_consumer.contract = 'cursor' then e'  v_bound      bigint;\n  v_from       bigint;\n' end,
+    'cursor', case when p_consumer.contract = 'cursor' then mbus._fill(case when v_is_lease then 'lease_ahead' else 'take_bound' end, p_values) end,
     'returns', case when v_is_parcel then 'setof mbus.parcel'
                     else format('table (%s)', concat_ws(', ', p_values ->> 'columns_delivered', case when v_is_lease then p_values ->> 'columns_leased' end)) end,
     'output', mbus._fill(case when v_is_parcel then 'output_parcel' else 'output_message' end, p_values),

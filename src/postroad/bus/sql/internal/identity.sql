@@ -25,5 +25,6 @@ language sql set search_path from current as $$
          setval(format('mbus.%I', t.ready_table || '$base')::regclass, 0) from mbus._tables(p_queue) t;
   select setval(format('mbus.%I', 'qs$' || p_queue.name || '$head')::regclass,
                 greatest(0, mbus._figure(p_queue.name, 'tail') - p_queue.slots + 1)),
-         setval(p_queue.swept, 0);
+         setval(p_queue.swept, 0),
+         setval(to_regclass(format('mbus.%I', 'qs$' || p_queue.name || '$settled')), 0);
 $$;

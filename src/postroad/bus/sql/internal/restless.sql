@@ -95,15 +95,17 @@ begin
   ready := 0;
   is_estimate := false;
   for v_table in
-    select t.ready_table, t.payload_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
+    select t.*, mbus._ready_rows(p_consumer.id, t.ready_table, t.payload_table) as rows from mbus._tables(p_queue) t
+    where t.consumer_id = p_consumer.id
   loop
     execute format('select count(*), min(w.id), max(w.id) from (
-                      select s.id from mbus.%I s where s.id >= $1 and s.token is null order by s.id limit $2) w', v_table.ready_table)
+                      select s.id from %s s where s.id >= $1 and s.token is null order by s.id limit $2) w', v_table.rows)
       into v_rows, v_first, v_last using case when v_is_home then mbus._hint(v_table.ready_table) else 0 end, v_limit;
     continue when v_rows = 0;
     if v_rows = v_limit then
       is_estimate := true;
-      execute format('select max(s.id) from mbus.%I s', v_table.ready_table) into v_end;
+      execute format('select max(s.id) from mbus.%I s',
+                     case p_consumer.contract when 'cursor' then v_table.payload_table else v_table.ready_table end) into v_end;
       v_rows := v_rows + (v_end - v_last) * v_rows / (v_last - v_first + 1);
     end if;
     ready := ready + v_rows;

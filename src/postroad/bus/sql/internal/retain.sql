@@ -91,7 +91,7 @@ language sql stable set search_path from current as $$
     select format('qr$%s', s.id) as name, 'true' as consumed from segment s, chosen c
     where case p_past when '>' then s.first_id <= c.last_id else s.last_id >= c.first_id end
     union all
-    select t.payload_table, format('not exists (select from mbus.%I r where r.id = g.id)', t.ready_table)
+    select t.payload_table, format('not exists (select from %s r where r.id = g.id)', mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table))
     from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id) t
 $$;
 

@@ -3,13 +3,13 @@
 -- Life of a slot: free -> current (tail) -> sealed -> empty -> truncated -> free (head moves past it).
 
 -- Open transactions that have drawn from a sequence: nextval holds a lock on it until the end of the transaction.
-create or replace function mbus._holders(p_sequence regclass) returns text[]
+create or replace function mbus._holders(p_sequence regclass, p_except_pid integer default pg_backend_pid()) returns text[]
 language sql volatile set search_path from current as $$
   select coalesce(array_agg(l.virtualtransaction), '{}')
   from pg_locks l
   where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
     and l.database = (select oid from pg_database where datname = current_database())
-    and l.relation = p_sequence::oid and l.pid is distinct from pg_backend_pid()
+    and l.relation = p_sequence::oid and l.pid is distinct from p_except_pid
 $$;
 
 -- A mark: the newest generation, then the last id, then the transactions that may have drawn it or an earlier one.  The
@@ -117,8 +117,12 @@ declare
   v_first bigint;
   v_count bigint := 0;
 begin
+  perform setval(s.settled, p_bound)
+  from (select to_regclass(format('mbus.%I', 'qs$' || p_queue.name || '$settled')) as settled) s
+  where p_bound > pg_sequence_last_value(s.settled);    -- for consumers with a cursor
   for v_table in
-    select distinct t.ready_table, t.slot <> p_tail % p_queue.slots as is_sealed
+    select distinct t.ready_table, t.slot <> p_tail % p_queue.slots as is_sealed,
+           mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table) as rows
     from mbus._tables(p_queue) t
     where t.slot in (select g % p_queue.slots from generate_series(mbus._figure(p_queue.name, 'head'), p_tail) g)
   loop
@@ -126,8 +130,8 @@ begin
     v_base := mbus._base(v_table.ready_table);
     continue when v_base > p_bound and (v_base = mbus._drained() or not v_table.is_sealed);
     -- A leased message is never taken from where it is, so takes need not see it any more.
-    execute format('select (select s.id from mbus.%1$I s where s.id >= $1 order by s.id limit 1),
-                           (select s.id from mbus.%1$I s where s.id >= $2 and s.token is null order by s.id limit 1)', v_table.ready_table)
+    execute format('select (select s.id from %1$s s where s.id >= $1 order by s.id limit 1),
+                           (select s.id from %1$s s where s.id >= $2 and s.token is null order by s.id limit 1)', v_table.rows)
       into v_first, v_free using v_base, v_hint;
     v_first := case when v_first is null and v_table.is_sealed then mbus._drained()
                     else least(coalesce(v_first, p_bound + 1), p_bound + 1) end;
@@ -231,7 +235,7 @@ create or replace function mbus._truncate(p_queue mbus.queue, p_slot bigint) ret
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_tables text[];
-  v_ready  text;
+  v_rows   text;
   v_is_drained boolean;
   v_is_live boolean;
 begin
@@ -250,8 +254,10 @@ begin
   exception when lock_not_available then
     return false;
   end;
-  for v_ready in select distinct t.ready_table from mbus._tables(p_queue) t where t.slot = p_slot loop
-    execute format('select exists (select from mbus.%I s)', v_ready) into v_is_live;
+  for v_rows in
+    select distinct mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table) from mbus._tables(p_queue) t where t.slot = p_slot
+  loop
+    execute format('select exists (select from %s s)', v_rows) into v_is_live;
     if v_is_live then return false; end if;
   end loop;
   if mbus._is_retained(p_queue) then

@@ -17,7 +17,7 @@ declare
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
-{until}begin
+{until}{declared}begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
@@ -28,7 +28,7 @@ declare
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
     perform mbus._attend({queue_id}, {consumer_id}, amt);
   end if;
-{paused}  foreach v_lane in array {lane_order}::integer[] loop
+{paused}{cursor}  foreach v_lane in array {lane_order}::integer[] loop
     v_tail := pg_sequence_last_value('mbus.{tail}');
     for v_generation in pg_sequence_last_value('mbus.{head}') .. v_tail loop
       exit when v_missing <= 0;

@@ -11,4 +11,4 @@
             order by r.id limit v_missing for update of r skip locked))
           returning {returned})
         select {output}
-        from {taken} {note_taken}order by g.id;
+        from {taken} {note_taken}order by g.id;{ahead}

@@ -1,6 +1,7 @@
 create or replace view mbus.consumers as
 select q.name as queue, c.name as consumer, c.selector, c.max_attempts, c.backoff, c.backoff_max, c.created_at,
-       p.paused_at, p.paused_by, p.reason as pause_reason, p.paused_at is not null and p.consumer_id is null as is_queue_paused
+       p.paused_at, p.paused_by, p.reason as pause_reason, p.paused_at is not null and p.consumer_id is null as is_queue_paused,
+       c.contract
 from mbus.consumer c join mbus.queue q on q.id = c.queue_id
 left join lateral (
   select w.* from mbus.pause w where w.queue_id = q.id and coalesce(w.consumer_id, c.id) = c.id

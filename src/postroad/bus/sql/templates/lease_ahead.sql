@@ -1,0 +1,1 @@
+  perform mbus._refuse_cursor('{queue}', 'leases');

@@ -1,0 +1,1129 @@
+CREATE OR REPLACE FUNCTION mbus._match_sample(p_parcel mbus.parcel, p_number bigint)
+ RETURNS integer[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_recipients integer[] := '{8000,8001}';
+  t mbus.qt_model;
+begin
+  t.id := p_number;
+  t.iid := 'sample.' || p_number || '@node';
+  t.added := p_parcel.added;
+  t.delayed_until := (p_parcel.trail ->> 'delayed_until')::timestamptz;
+  t.expires := p_parcel.expires;
+  t.headers := p_parcel.headers;
+  t.properties := p_parcel.properties;
+  t.data := p_parcel.data_hstore;
+
+  return v_recipients;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._put_sample(p_parcel mbus.parcel)
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_id         constant bigint := nextval('mbus."qs$sample$position"');
+  v_number     constant bigint := coalesce(p_parcel.number, v_id);
+  v_origin     constant bigint := nullif(v_number, v_id);
+  v_lane       constant integer := case p_parcel.headers -> 'priority' when 'high' then 1 when 'low' then 2 else 0 end;
+  v_recipients integer[];
+  v_generation bigint;
+begin
+  if p_parcel.headers ? 'reply_to' then
+    p_parcel.headers := mbus._correlate(p_parcel.headers, 'sample.' || v_number || '@node', p_parcel.expires);
+  end if;
+  v_recipients := coalesce(p_parcel.recipients, mbus._match_sample(p_parcel, v_number));
+  if v_recipients = '{}' then
+    return v_number;
+  end if;
+
+  loop
+    v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');
+    case v_generation % 2 + 2 * v_lane
+    when 0 then
+      with stored as (
+        insert into mbus."ql$sample$0" (id, added, data, headers, properties, expires, origin, trail)
+        select v_id, p_parcel.added, p_parcel.data_hstore, p_parcel.headers, p_parcel.properties,
+               p_parcel.expires, v_origin, p_parcel.trail
+        where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation
+        returning id, v_origin as origin, v_recipients as recipients)
+      , to_8000 as (
+        insert into mbus."qc$sample$default$0" (id, origin)
+        select s.id, s.origin from stored s where 8000 = any (s.recipients))
+      , to_8001 as (
+        insert into mbus."qc$sample$reader$0" (id, origin)
+        select s.id, s.origin from stored s where 8001 = any (s.recipients) and s.origin is not null)
+
+      select s.id into v_generation from stored s;
+
+    when 1 then
+      with stored as (
+        insert into mbus."ql$sample$1" (id, added, data, headers, properties, expires, origin, trail)
+        select v_id, p_parcel.added, p_parcel.data_hstore, p_parcel.headers, p_parcel.properties,
+               p_parcel.expires, v_origin, p_parcel.trail
+        where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation
+        returning id, v_origin as origin, v_recipients as recipients)
+      , to_8000 as (
+        insert into mbus."qc$sample$default$1" (id, origin)
+        select s.id, s.origin from stored s where 8000 = any (s.recipients))
+      , to_8001 as (
+        insert into mbus."qc$sample$reader$1" (id, origin)
+        select s.id, s.origin from stored s where 8001 = any (s.recipients) and s.origin is not null)
+
+      select s.id into v_generation from stored s;
+
+    else
+      -- This transaction began before the queue got that lane and still runs the old functions.
+      p_parcel.number := v_number;
+      return mbus._put_again('sample', v_lane, p_parcel);
+    end case;
+    exit when found;
+  end loop;
+  return v_number;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._sample(p_queue mbus.queue, p_now timestamp with time zone)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  insert into mbus.sample (consumer_id, taken_at, posted)
+  select c.id, p_now, pg_sequence_last_value(p_queue.position)
+  from mbus.consumer c
+  where c.queue_id = p_queue.id
+    and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
+  on conflict do nothing;
+  if found then
+    delete from mbus.sample s using mbus.consumer c
+    where c.queue_id = p_queue.id and s.consumer_id = c.id and s.taken_at < p_now - interval '10 minutes';
+  end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._take_sample_by_default(amt integer)
+ RETURNS SETOF mbus.parcel
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
+begin
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, 8000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$default$0" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$default$0" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$default$1" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$default$1" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._take_sample_by_reader(amt integer)
+ RETURNS SETOF mbus.parcel
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
+  v_bound      bigint;
+  v_from       bigint;
+begin
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, 8001, amt);
+  end if;
+  -- One transaction at a time moves the cursor; see internal/cursor.sql.
+  if not pg_try_advisory_xact_lock(8001, 0) then
+    return;
+  end if;
+  v_bound := mbus._settled(7000, 'mbus."qs$sample$position"', 'mbus."qs$sample$settled"');
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$reader$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$reader$0" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$reader$0" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+        -- After the messages that came back, those that the cursor has not passed.
+        get diagnostics v_found = row_count;
+        v_missing := v_missing - v_found;
+        v_from := coalesce((select - s.id from mbus."qc$sample$reader$0" s where s.id < 0 and s.origin is null order by s.id limit 1), 0);
+        return query
+        with gone as materialized (
+          select l.* from mbus."ql$sample$0" l
+          where l.id > v_from and l.id <= v_bound and l.origin is null and (l.expires is null or l.expires > v_now)
+            and l.id <> all (array(select - s.id from mbus."qc$sample$reader$0" s where s.id < - v_from and s.origin = 0))
+          order by l.id limit v_missing),
+        moved as (
+          insert into mbus."qc$sample$reader$0" (id)
+          select - case when count(*) < v_missing then v_bound else max(n.id) end from gone n
+          having v_missing > 0 and (count(*) > 0 or exists (select from mbus."ql$sample$0" l where l.id > v_from and l.id <= v_bound)))
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+        from gone g order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$reader$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$reader$1" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$reader$1" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+        -- After the messages that came back, those that the cursor has not passed.
+        get diagnostics v_found = row_count;
+        v_missing := v_missing - v_found;
+        v_from := coalesce((select - s.id from mbus."qc$sample$reader$1" s where s.id < 0 and s.origin is null order by s.id limit 1), 0);
+        return query
+        with gone as materialized (
+          select l.* from mbus."ql$sample$1" l
+          where l.id > v_from and l.id <= v_bound and l.origin is null and (l.expires is null or l.expires > v_now)
+            and l.id <> all (array(select - s.id from mbus."qc$sample$reader$1" s where s.id < - v_from and s.origin = 0))
+          order by l.id limit v_missing),
+        moved as (
+          insert into mbus."qc$sample$reader$1" (id)
+          select - case when count(*) < v_missing then v_bound else max(n.id) end from gone n
+          having v_missing > 0 and (count(*) > 0 or exists (select from mbus."ql$sample$1" l where l.id > v_from and l.id <= v_bound)))
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+        from gone g order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.ackn_sample_by_default(iids text[], tokens bigint[])
+ RETURNS bigint[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_indexscan TO 'off'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_now     constant timestamptz := mbus.now();
+  v_numbers constant bigint[] := array(
+    select case when ltrim(m.digits, '0123456789') = '' and left(m.digits, 1) <> '0' and length(m.digits) between 1 and 18
+                  and i = 'sample.' || m.digits || '@node' then m.digits::bigint end
+    from unnest(iids) i cross join lateral (select split_part(substr(i, length('sample.') + 1), '@', 1) as digits offset 0) m);
+  v_left    bigint[] := tokens;
+  v_cell    integer;
+  v_found   bigint[];
+  v_acked   bigint[] := '{}';
+  v_count   bigint;
+  v_tally   bigint;
+  v_setting text;
+begin
+  if cardinality(iids) is distinct from cardinality(tokens) then
+    perform mbus._check_tokens(iids, tokens);
+  end if;
+  while cardinality(v_left) > 0 loop
+    v_cell := v_left[1] & 1023;
+    v_found := null;
+    -- A token that nobody issued may name a slot that does not exist yet.
+    if v_cell % 2 <= pg_sequence_last_value('mbus."qs$sample$tail"') then
+    case v_cell
+    when 0 then
+      with gone as (
+        delete from mbus."qc$sample$default$0" s
+        where (s.id = any (v_numbers) and s.origin is null or s.origin = any (v_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(v_numbers, tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 1 then
+      with gone as (
+        delete from mbus."qc$sample$default$1" s
+        where (s.id = any (v_numbers) and s.origin is null or s.origin = any (v_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(v_numbers, tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    else null;
+    end case;
+    end if;
+    v_acked := v_acked || v_found;
+    exit when cardinality(v_acked) = cardinality(tokens);
+    v_left := array(select t from unnest(v_left) t where t & 1023 is distinct from v_cell);
+  end loop;
+  v_count := cardinality(v_acked);
+  -- See mbus._tally.
+  v_setting := current_setting('mbus.consumed_8000', true);
+  v_tally := case when v_setting ~ '^[0-9]{1,18}$' then v_setting::bigint else 0 end + v_count;
+  if v_tally % 16777216 > 0 then
+    if extract(epoch from v_now)::bigint - v_tally / 16777216 between 0 and 2 then
+      v_setting := set_config('mbus.consumed_8000', v_tally::text, false);
+    else
+      perform mbus._tally(8000, 'consumed', v_count);
+    end if;
+  end if;
+  if v_count < cardinality(tokens) then
+    return mbus._ack_moved(7000, 8000, v_numbers, tokens, v_acked);
+  end if;
+  return '{}';
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.ackn_sample_by_reader(iids text[], tokens bigint[])
+ RETURNS bigint[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_indexscan TO 'off'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_now     constant timestamptz := mbus.now();
+  v_numbers constant bigint[] := array(
+    select case when ltrim(m.digits, '0123456789') = '' and left(m.digits, 1) <> '0' and length(m.digits) between 1 and 18
+                  and i = 'sample.' || m.digits || '@node' then m.digits::bigint end
+    from unnest(iids) i cross join lateral (select split_part(substr(i, length('sample.') + 1), '@', 1) as digits offset 0) m);
+  v_left    bigint[] := tokens;
+  v_cell    integer;
+  v_found   bigint[];
+  v_acked   bigint[] := '{}';
+  v_count   bigint;
+  v_tally   bigint;
+  v_setting text;
+begin
+  if cardinality(iids) is distinct from cardinality(tokens) then
+    perform mbus._check_tokens(iids, tokens);
+  end if;
+  while cardinality(v_left) > 0 loop
+    v_cell := v_left[1] & 1023;
+    v_found := null;
+    -- A token that nobody issued may name a slot that does not exist yet.
+    if v_cell % 2 <= pg_sequence_last_value('mbus."qs$sample$tail"') then
+    case v_cell
+    when 0 then
+      with gone as (
+        delete from mbus."qc$sample$reader$0" s
+        where (s.id = any (v_numbers) and s.origin is null or s.origin = any (v_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(v_numbers, tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 1 then
+      with gone as (
+        delete from mbus."qc$sample$reader$1" s
+        where (s.id = any (v_numbers) and s.origin is null or s.origin = any (v_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(v_numbers, tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    else null;
+    end case;
+    end if;
+    v_acked := v_acked || v_found;
+    exit when cardinality(v_acked) = cardinality(tokens);
+    v_left := array(select t from unnest(v_left) t where t & 1023 is distinct from v_cell);
+  end loop;
+  v_count := cardinality(v_acked);
+  -- See mbus._tally.
+  v_setting := current_setting('mbus.consumed_8001', true);
+  v_tally := case when v_setting ~ '^[0-9]{1,18}$' then v_setting::bigint else 0 end + v_count;
+  if v_tally % 16777216 > 0 then
+    if extract(epoch from v_now)::bigint - v_tally / 16777216 between 0 and 2 then
+      v_setting := set_config('mbus.consumed_8001', v_tally::text, false);
+    else
+      perform mbus._tally(8001, 'consumed', v_count);
+    end if;
+  end if;
+  if v_count < cardinality(tokens) then
+    return mbus._ack_moved(7000, 8001, v_numbers, tokens, v_acked);
+  end if;
+  return '{}';
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.batch_sample_by_default(amt integer)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data hstore, constants text)
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
+begin
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, 8000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$default$0" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$default$0" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
+        from gone d join mbus."ql$sample$0" g on g.id = d.id where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$default$1" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$default$1" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
+        from gone d join mbus."ql$sample$1" g on g.id = d.id where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+  -- See mbus._tally.
+  v_setting := current_setting('mbus.consumed_8000', true);
+  v_tally := case when v_setting ~ '^[0-9]{1,18}$' then v_setting::bigint else 0 end + amt - v_missing;
+  if v_tally % 16777216 > 0 then
+    if extract(epoch from v_now)::bigint - v_tally / 16777216 between 0 and 2 then
+      v_setting := set_config('mbus.consumed_8000', v_tally::text, false);
+    else
+      perform mbus._tally(8000, 'consumed', amt - v_missing);
+    end if;
+  end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.batch_sample_by_reader(amt integer)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data hstore, constants text)
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
+  v_bound      bigint;
+  v_from       bigint;
+begin
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, 8001, amt);
+  end if;
+  -- One transaction at a time moves the cursor; see internal/cursor.sql.
+  if not pg_try_advisory_xact_lock(8001, 0) then
+    return;
+  end if;
+  v_bound := mbus._settled(7000, 'mbus."qs$sample$position"', 'mbus."qs$sample$settled"');
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$reader$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$reader$0" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$reader$0" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
+        from gone d join mbus."ql$sample$0" g on g.id = d.id where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
+        -- After the messages that came back, those that the cursor has not passed.
+        get diagnostics v_found = row_count;
+        v_missing := v_missing - v_found;
+        v_from := coalesce((select - s.id from mbus."qc$sample$reader$0" s where s.id < 0 and s.origin is null order by s.id limit 1), 0);
+        return query
+        with gone as materialized (
+          select l.* from mbus."ql$sample$0" l
+          where l.id > v_from and l.id <= v_bound and l.origin is null and (l.expires is null or l.expires > v_now)
+            and l.id <> all (array(select - s.id from mbus."qc$sample$reader$0" s where s.id < - v_from and s.origin = 0))
+          order by l.id limit v_missing),
+        moved as (
+          insert into mbus."qc$sample$reader$0" (id)
+          select - case when count(*) < v_missing then v_bound else max(n.id) end from gone n
+          having v_missing > 0 and (count(*) > 0 or exists (select from mbus."ql$sample$0" l where l.id > v_from and l.id <= v_bound)))
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
+        from gone g where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$reader$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$reader$1" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$reader$1" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
+        from gone d join mbus."ql$sample$1" g on g.id = d.id where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
+        -- After the messages that came back, those that the cursor has not passed.
+        get diagnostics v_found = row_count;
+        v_missing := v_missing - v_found;
+        v_from := coalesce((select - s.id from mbus."qc$sample$reader$1" s where s.id < 0 and s.origin is null order by s.id limit 1), 0);
+        return query
+        with gone as materialized (
+          select l.* from mbus."ql$sample$1" l
+          where l.id > v_from and l.id <= v_bound and l.origin is null and (l.expires is null or l.expires > v_now)
+            and l.id <> all (array(select - s.id from mbus."qc$sample$reader$1" s where s.id < - v_from and s.origin = 0))
+          order by l.id limit v_missing),
+        moved as (
+          insert into mbus."qc$sample$reader$1" (id)
+          select - case when count(*) < v_missing then v_bound else max(n.id) end from gone n
+          having v_missing > 0 and (count(*) > 0 or exists (select from mbus."ql$sample$1" l where l.id > v_from and l.id <= v_bound)))
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
+        from gone g where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+  -- See mbus._tally.
+  v_setting := current_setting('mbus.consumed_8001', true);
+  v_tally := case when v_setting ~ '^[0-9]{1,18}$' then v_setting::bigint else 0 end + amt - v_missing;
+  if v_tally % 16777216 > 0 then
+    if extract(epoch from v_now)::bigint - v_tally / 16777216 between 0 and 2 then
+      v_setting := set_config('mbus.consumed_8001', v_tally::text, false);
+    else
+      perform mbus._tally(8001, 'consumed', amt - v_missing);
+    end if;
+  end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
+  return mbus._expire(mbus._queue('sample'::text), 1000000);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_default(1) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_reader()
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_reader(1) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_default(amt) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_reader(amt integer)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_reader(amt) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.lease_sample_by_default(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
+ RETURNS SETOF mbus.lease_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data, m.token, m.attempt, m.leased_until
+  from mbus.leasen_sample_by_default(amt, ttl) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.lease_sample_by_reader(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
+ RETURNS SETOF mbus.lease_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data, m.token, m.attempt, m.leased_until
+  from mbus.leasen_sample_by_reader(amt, ttl) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.leasen_sample_by_default(amt integer, ttl interval)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data hstore, constants text, token bigint, attempt integer, leased_until timestamp with time zone)
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
+  v_until      constant timestamptz := v_now
+    + case when ttl > interval '0' and ttl < interval '1 year' then ttl else mbus._check_ttl(ttl) end;
+begin
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, 8000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus."qc$sample$default$0" s
+          set token = nextval('mbus.lease_token') * 262144 + 65536, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$default$0" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin, s.token)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, d.token, mbus._attempts(g.trail) + 1, v_until
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus."qc$sample$default$1" s
+          set token = nextval('mbus.lease_token') * 262144 + 65537, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$default$1" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin, s.token)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, d.token, mbus._attempts(g.trail) + 1, v_until
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.leasen_sample_by_reader(amt integer, ttl interval)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data hstore, constants text, token bigint, attempt integer, leased_until timestamp with time zone)
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
+  v_until      constant timestamptz := v_now
+    + case when ttl > interval '0' and ttl < interval '1 year' then ttl else mbus._check_ttl(ttl) end;
+  v_bound      bigint;
+  v_from       bigint;
+begin
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, 8001, amt);
+  end if;
+  perform mbus._refuse_cursor('sample', 'leases');
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$reader$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus."qc$sample$reader$0" s
+          set token = nextval('mbus.lease_token') * 262144 + 66560, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$reader$0" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin, s.token)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, d.token, mbus._attempts(g.trail) + 1, v_until
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$reader$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus."qc$sample$reader$1" s
+          set token = nextval('mbus.lease_token') * 262144 + 66561, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$reader$1" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin, s.token)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, d.token, mbus._attempts(g.trail) + 1, v_until
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.peek_sample(msgid text DEFAULT NULL::text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return mbus._has(7000, case when $1 is not null then mbus._number('sample', $1) end);
+exception when sqlstate 'MB009' then
+  return false;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.post_sample(data hstore, headers hstore DEFAULT NULL::hstore, properties hstore DEFAULT NULL::hstore, delayed_until timestamp with time zone DEFAULT NULL::timestamp with time zone, expires timestamp with time zone DEFAULT NULL::timestamp with time zone, iid text DEFAULT NULL::text)
+ RETURNS text
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_parcel     mbus.parcel;
+  v_accepted   record;
+  v_generation bigint;
+  v_id         bigint;
+begin
+  if $2 is null and $4 is null and $5 is null and $6 is null then
+    v_parcel := row(null, mbus.now(), null, null, $3, null, null, $1, null, null, null)::mbus.parcel;
+    return 'sample.' || mbus._put_sample(v_parcel) || '@node';
+
+  end if;
+  v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, $1, null, null, null)::mbus.parcel;
+  select * into v_accepted from mbus._accept(7000, v_parcel, $4, $6);
+  if v_accepted.parcel is null then    -- delayed, or a message with this key is there already
+    return 'sample.' || v_accepted.number || '@node';
+  end if;
+  return 'sample.' || mbus._put_sample(v_accepted.parcel) || '@node';
+
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.postn_sample(data hstore[], headers hstore[] DEFAULT NULL::hstore[], properties hstore[] DEFAULT NULL::hstore[], delayed_until timestamp with time zone DEFAULT NULL::timestamp with time zone, expires timestamp with time zone DEFAULT NULL::timestamp with time zone)
+ RETURNS text[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_count      constant integer := coalesce(cardinality($1), 0);
+  v_headers    hstore[] := case when $2 is not null then mbus._spread('headers', $2, v_count) end;
+  v_properties constant hstore[] := case when $3 is not null then mbus._spread('properties', $3, v_count) end;
+  v_dimensions constant text := '[1:' || v_count || ']';
+  v_now        constant timestamptz := mbus.now();
+  v_one_by_one boolean;
+  v_generation bigint;
+  v_ids        bigint[];
+
+begin
+  if $4 is not null or $5 is not null then
+    perform mbus._check_expiry($4, $5);
+  end if;
+  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
+  -- subscript, which is quicker than unnesting four arrays.
+  v_one_by_one := $4 is not null
+    or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
+    or $2 is not null and exists (
+    select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
+      or h ? 'group' and (not false or octet_length(h -> 'group') > 500));
+  if not v_one_by_one then
+    v_ids := array(select nextval('mbus."qs$sample$position"') from generate_series(1, v_count));
+    if $2 is not null and exists (select from unnest($2) h where h ? 'reply_to') then
+      v_headers := array(
+        select case when m.headers ? 'reply_to'
+                    then mbus._correlate(m.headers, 'sample.' || m.id || '@node', $5) else m.headers end
+        from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
+    end if;
+    if $2 is not null and exists (select from unnest($2) h where h ? 'seenby') then
+      v_headers := mbus._seen_all(v_headers);
+    end if;
+
+  end if;
+  if v_one_by_one then
+    return array(
+      select mbus.post_sample(m.data, m.headers, m.properties, $4, $5)
+      from unnest($1, v_headers, v_properties) with ordinality m(data, headers, properties, place)
+      order by m.place);
+  end if;
+  loop
+    exit when v_count = 0;
+    v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');
+    case v_generation % 2
+    when 0 then
+      insert into mbus."ql$sample$0" (id, added, data, headers, properties, expires)
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation and (true);
+      -- The slot is locked now, whether or not anything was stored: the head cannot pass it.
+      if pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation then
+        insert into mbus."qc$sample$default$0" (id) select i.id from unnest(v_ids) i(id);
+        exit;
+      end if;
+
+    when 1 then
+      insert into mbus."ql$sample$1" (id, added, data, headers, properties, expires)
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation and (true);
+      -- The slot is locked now, whether or not anything was stored: the head cannot pass it.
+      if pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation then
+        insert into mbus."qc$sample$default$1" (id) select i.id from unnest(v_ids) i(id);
+        exit;
+      end if;
+
+    end case;
+    exit when found;
+  end loop;
+  return array(select 'sample.' || id || '@node' from unnest(v_ids) id);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_default(msgid text)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_number constant bigint := mbus._number('sample', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number(7000, 8000, v_number) p);
+begin
+  if v_copies = '{}' then return; end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._tally(8000, 'consumed', 1);
+  perform mbus._taken(7000, 8000, v_number);
+  return query
+  select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
+         p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
+         p.properties, p.data_hstore
+  from unnest(v_copies) p;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_reader(msgid text)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_number constant bigint := mbus._number('sample', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number(7000, 8001, v_number) p);
+begin
+  if v_copies = '{}' then return; end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._tally(8001, 'consumed', 1);
+  perform mbus._taken(7000, 8001, v_number);
+  return query
+  select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
+         p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
+         p.properties, p.data_hstore
+  from unnest(v_copies) p;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.take_sample(iid text)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_number constant bigint := mbus._number('sample', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number(7000, null, v_number) p);
+begin
+  if v_copies = '{}' then
+    perform mbus._saga_missed(7000, v_number);
+    return;
+  end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._taken(7000, null, v_number);
+  return query
+  select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
+         p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
+         p.properties, p.data_hstore
+  from unnest(v_copies) p limit 1;
+end $function$
