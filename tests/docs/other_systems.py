@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from benchmarks.harness.arms import PG_BOSS
 from benchmarks.peers.install import NotInstalled, installed_node_peer, installed_peer
 from tests.docs.snippets import ROOT
+from tests.fixtures.processes import free_port
 
 Prepare = Callable[[str, Path], dict[str, str]]
 
@@ -38,7 +39,22 @@ def _pg_boss(dsn: str, folder: Path) -> dict[str, str]:
     return {"DATABASE_URL": f"{address}&port={part['port']}"}
 
 
+def _exchange(_dsn: str, _folder: Path) -> dict[str, str]:
+    return {"POSTROAD_EXCHANGE__PORT": str(free_port())}
+
+
+def _partner(_dsn: str, folder: Path) -> dict[str, str]:
+    return {
+        "POSTROAD_DATA_FOLDER": str(folder / "data"),
+        "POSTROAD_INTAKE__DISCOVER_INTERVAL": "1s",
+        "POSTROAD_INTAKE__LEASE": "3s",
+        "PARTNER_PORT": str(free_port()),
+    }
+
+
 PREPARE: dict[str, Prepare] = {
+    "tutorials/orders-to-erp.md": _exchange,
+    "tutorials/partner-files-into-the-lake.md": _partner,
     "howto/migrate-from-pgmq.md": _pgmq,
     "howto/migrate-from-procrastinate.md": _procrastinate,
     "howto/migrate-from-pg-boss.md": _pg_boss,

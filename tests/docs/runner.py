@@ -7,6 +7,7 @@ import doctest
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from postroad.postgres.binaries import find_binaries
 from postroad.testing import wait_until, wait_until_async
 from tests.docs.snippets import Snippet, commands
 
-COMMAND_SECONDS = 60
+COMMAND_SECONDS = 90
 _CHECKER = doctest.OutputChecker()
 _LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Pages show one node; each database draws its own.
@@ -55,6 +56,10 @@ class PageRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # What the page left running, because one of its commands has failed.
+        for file in self._folder.glob("*.pid"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(file.read_text(encoding="ascii")), signal.SIGKILL)
         # What a program of the reader's would close by ending.
         for value in self._names.values():
             if isinstance(value, Engine):

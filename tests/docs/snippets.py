@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-FOLDERS_RUN = ("howto", "concepts", "operate", "rooms")
+FOLDERS_RUN = ("tutorials", "howto", "concepts", "operate", "rooms")
 LANGUAGES_RUN = frozenset({"sql", "python", "javascript", "console"})
 
 _FENCE = re.compile(

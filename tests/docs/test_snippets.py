@@ -33,7 +33,7 @@ def database_of_page(page: Path, server: TestServer) -> Iterator[str]:
         yield dsn
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_snippets_of_a_page_run_in_order(
     page: Path, database_of_page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
