@@ -39,3 +39,17 @@ def test_an_environment_file_that_others_can_read_is_reported(
     for mode, state in ((0o644, "bad"), (0o640, "good")):
         file.chmod(mode)
         assert states(tmp_path)["systemd"] == state
+
+
+def test_log_files_that_nothing_rotates_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, recipe = tmp_path / "log", tmp_path / "logrotate"
+    monkeypatch.setattr(doctor, "LOG_FOLDER", logs)
+    monkeypatch.setattr(doctor, "LOGROTATE_FILE", recipe)
+    assert "logrotate" not in states(tmp_path)
+    logs.mkdir()
+    (logs / "web.log").touch()
+    assert states(tmp_path)["logrotate"] == "note"
+    recipe.touch()
+    assert states(tmp_path)["logrotate"] == "good"

@@ -38,6 +38,8 @@ NEVER_SECONDS = 1e9
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
 ENVIRONMENT_FILE = Path("/etc/postroad/environment")
+LOG_FOLDER = Path("/var/log/postroad")
+LOGROTATE_FILE = Path("/etc/logrotate.d/postroad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,11 @@ def _supervisor(application: Application) -> Iterator[Finding]:
         is_private = not ENVIRONMENT_FILE.stat().st_mode & 0o007
         advice = f"chmod o= {ENVIRONMENT_FILE}: it may hold the database's password"
         yield _finding("systemd", is_private, str(ENVIRONMENT_FILE), advice)
+    # Written by supervisors that copy the error stream of services to files.
+    with suppress(OSError):
+        if any(LOG_FOLDER.glob("*.log")):
+            is_there, advice = LOGROTATE_FILE.exists(), "install packaging/logrotate/postroad there"
+            yield _finding("logrotate", is_there, str(LOGROTATE_FILE), advice, "note")
 
 
 def _schemas(dsn: str) -> Iterator[Finding]:

