@@ -286,3 +286,59 @@ def test_two_sessions_that_compose_at_once_write_one_notice(
     first.commit()
     assert made[0]["compose"] is not None
     assert desk.compose() is None
+
+
+def test_a_muted_problem_is_silent_until_the_mute_ends(desk: Desk) -> None:
+    until = desk.clock.now() + timedelta(hours=1)
+    desk.call("mute", "a", until, "known", "maria")
+    desk.raise_("a")
+    desk.raise_("b")
+    desk.wait(6)
+    assert desk.tell() == [("raised", "b")]
+    # It is solved and comes back: still silent, also in the digest.
+    desk.clear("a")
+    desk.raise_("a")
+    desk.wait(3000)
+    assert desk.tell() == []
+    assert desk.compose(digest=timedelta(seconds=1)) is not None
+    taken = desk.take()
+    assert taken is not None
+    assert [item["key"] for item in taken["items"]] == ["b"]  # type: ignore[attr-defined]
+    desk.call("sent", taken["id"])
+    desk.wait(700)
+    assert desk.tell() == [("raised", "a")]
+    # An all-clear is sent although it is muted again: the alert was sent.
+    desk.call("mute", "a", until + timedelta(hours=1), "known", "maria")
+    desk.clear("a")
+    desk.wait(3600)
+    assert desk.tell() == [("cleared", "a")]
+
+
+def test_a_mute_is_refused_without_a_reason_and_ended_by_hand(desk: Desk) -> None:
+    until = desk.clock.now() + timedelta(hours=1)
+    with pytest.raises(AlertsError, match="reason"):
+        desk.call("mute", "a", until, "", "maria")
+    desk.connection.rollback()
+    desk.call("set_channels", ["mail"], ["email"], ["warning"])
+    assert desk.call("mute", "a", until, "known", "maria") == [{"mute": False}]
+    assert desk.call("mute", "a", None, None, None) == [{"mute": True}]
+    desk.raise_("a")
+    desk.wait(6)
+    assert desk.tell() == [("raised", "a")]
+
+
+def test_a_problem_is_owned_and_its_alert_acknowledged(desk: Desk) -> None:
+    desk.raise_("a")
+    for key in ("a", "bus/dead/orders/default"):
+        desk.call("own", key, "maria")
+    (alert,) = desk.connection.execute("select key, acked_by from alerts.alert").fetchall()
+    assert alert == ("a", "maria")
+    owned = "select key, owner from alerts.handled order by key"
+    found = desk.connection.execute(owned).fetchall()
+    assert found == [("a", "maria"), ("bus/dead/orders/default", "maria")]
+    desk.call("own", "a", None)
+    assert desk.connection.execute("select acked_by from alerts.alert").fetchall() == [(None,)]
+    # What was neither owned nor muted for long is forgotten, unless its alert is open.
+    desk.wait(2 * DAY.total_seconds())
+    desk.call("purge", DAY)
+    assert desk.connection.execute(owned).fetchall() == []

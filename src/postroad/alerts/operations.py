@@ -1,10 +1,11 @@
-"""What an operator may do about alerts: acknowledge, test a channel, retry a notice."""
+"""What an operator may do about alerts: take, mute, acknowledge, test a channel, retry a notice."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from postroad.alerts.channel import Channel
@@ -13,7 +14,7 @@ from postroad.alerts.sender import deliver, set_channels
 from postroad.postgres.calls import Connection, call
 from postroad.settings.alerts import AlertsSettings
 
-__all__ = ["ack", "retry", "set_channels", "try_channel"]
+__all__ = ["ack", "mute", "own", "retry", "set_channels", "try_channel", "unmute"]
 
 OTHER_SENDER_SECONDS = 30.0
 POLL_SECONDS = 0.1
@@ -34,6 +35,48 @@ async def ack(
     for key in keys:
         count += await call(connection, "alerts.ack", key, by)
     return {"acked": count, "count": count, "by": by}
+
+
+async def own(
+    connection: Connection,
+    key: str,
+    *,
+    owner: Annotated[str | None, "Who handles it; default: the user who runs the command."] = None,
+    by: str | None = None,
+) -> dict[str, Any]:
+    """Take a problem: show everyone who handles it, and acknowledge its alert.
+
+    Example: postroad alerts own exchange/in_doubt/9f2c --owner maria
+    """
+    await call(connection, "alerts.own", key, owner or by)
+    return {"owner": owner or by}
+
+
+async def mute(
+    connection: Connection,
+    key: str,
+    *,
+    duration: Annotated[timedelta, "For how long."],
+    reason: Annotated[str, "Why; everyone who sees the problem sees it."],
+    by: str | None = None,
+) -> dict[str, Any]:
+    """Send no notices about a problem for some time, even if it is solved and comes back.
+
+    An alert that is open when the time ends is sent then. Raises InvalidAlert.
+
+    Example: postroad alerts mute disk/db1//var --duration 2h --reason "the disk is replaced"
+    """
+    until = datetime.now(UTC).replace(microsecond=0) + duration
+    await call(connection, "alerts.mute", key, until, reason, by)
+    return {"until": until.isoformat()}
+
+
+async def unmute(connection: Connection, key: str) -> bool:
+    """Send notices about a muted problem again.
+
+    Example: postroad alerts unmute disk/db1//var
+    """
+    return bool(await call(connection, "alerts.mute", key, None, None, None))
 
 
 async def retry(connection: Connection, notice: int) -> bool:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from postroad.alerts import operations
 from postroad.alerts.errors import AlertNotFound
 from postroad.operate import Action, Column, Filter, Resource
 
 SEVERITIES = ("info", "warning", "error", "critical")
 
+_MUTE = (
+    Column("muted_until", "Muted until", "Без уведомлений до", "moment"),
+    Column("muted_by", "Muted by", "Кто отключил", is_listed=False),
+    Column("mute_reason", "Reason", "Причина", is_listed=False),
+)
+
 ALERTS = Resource(
-    "alerts.alerts", "alert", "alerts.alert_list",
+    "alerts.alerts", "alert",
+    "(select a.*, h.muted_until is not null as is_muted, h.muted_until, h.muted_by, h.mute_reason"
+    " from alerts.alert_list a left join alerts.handled h on h.key = a.key)",
     "List alerts, the latest first: those that are open, or all.",
     (
         Column("id", "Id", "Номер", "id", is_listed=False, index="alert_pkey"),
@@ -22,9 +32,11 @@ ALERTS = Resource(
         Column("raised_at", "Since", "С", "moment", is_sortable=True, is_nullable=False),
         Column("last_at", "Last", "Последнее", "moment", is_sortable=True, is_nullable=False),
         Column("acked_at", "Acknowledged", "Принято", "moment", is_listed=False),
-        Column("acked_by", "Acknowledged by", "Кто принял"),
+        Column("acked_by", "Taken by", "Кто занимается"),
         Column("told", "Sent to", "Отправлено", "list"),
         Column("cleared_at", "Cleared", "Снято", "moment"),
+        Column("is_muted", "Muted", "Без уведомлений", "boolean", is_listed=False),
+        *_MUTE,
     ),
     (
         Filter("show", "Show", "Показать", "Also cleared alerts, or open ones only.",
@@ -38,6 +50,19 @@ ALERTS = Resource(
     # A report is visible as soon as its transaction has committed.
     prepare="select alerts.fold()", label="title", example="postroad alerts list --all --json",
     missing=AlertNotFound,
+)  # fmt: skip
+
+HANDLED = Resource(
+    "alerts.handled", "problem", "alerts.handled",
+    "List the problems that somebody has taken or muted.",
+    (
+        Column("key", "Key", "Ключ", "code"),
+        Column("owner", "Taken by", "Кто занимается"),
+        Column("owned_at", "Taken", "Взято", "moment"),
+        *_MUTE[:2],
+        replace(_MUTE[2], is_listed=True),
+    ),
+    key="key", is_descending=False, example="postroad alerts handled",
 )  # fmt: skip
 
 CHANNELS = Resource(
@@ -86,6 +111,20 @@ ACK = Action(
     operations.ack, "{acked} acknowledged", ALERTS, "Acknowledge", "Принять",
     columns={"keys": "key"}, when={"cleared_at": (None,), "acked_at": (None,)}, is_bulk=True,
 )  # fmt: skip
+OWN = Action(
+    operations.own, "{key} {be} taken by {owner}", ALERTS, "Take", "Взять в работу", needs=("by",),
+    columns={"key": "key"}, when={"cleared_at": (None,), "acked_at": (None,)},
+)  # fmt: skip
+MUTE = Action(
+    operations.mute, "{key} {be} muted until {until}", ALERTS, "Mute", "Не оповещать",
+    needs=("by",), columns={"key": "key"}, when={"is_muted": (False, None)},
+)  # fmt: skip
+UNMUTE = Action(
+    operations.unmute, "{key} {be} no longer muted", ALERTS, "Unmute", "Оповещать снова",
+    result="is_changed", unchanged="{key} was not muted", columns={"key": "key"},
+    when={"is_muted": (True,)},
+)  # fmt: skip
+HANDLING = (OWN, MUTE, UNMUTE)
 RETRY = Action(
     operations.retry, "it will be tried", NOTICES, "Retry", "Повторить", result="is_tried",
     unchanged="there is nothing to try", when={"state": ("waiting", "given_up")}, is_bulk=True,

@@ -11,7 +11,16 @@ import click
 from postroad.alerts import AlertSender, DeliveryFailed, operations
 from postroad.alerts.channel import Channel, open_channels, select_channels
 from postroad.alerts.reporting import clear_alert, raise_alert
-from postroad.alerts.resources import ACK, ALERTS, CHANNELS, NOTICES, RETRY, SEVERITIES
+from postroad.alerts.resources import (
+    ACK,
+    ALERTS,
+    CHANNELS,
+    HANDLED,
+    HANDLING,
+    NOTICES,
+    RETRY,
+    SEVERITIES,
+)
 from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.derived import action_command, list_command
 from postroad.cli.output import json_option, print_records
@@ -39,6 +48,8 @@ list_alerts.params.insert(
 for command in (
     list_alerts,
     action_command(ACK, Application.run),
+    *(action_command(one, Application.run) for one in HANDLING),
+    list_command(HANDLED, Application.run),
     list_command(NOTICES, Application.run),
     action_command(RETRY, Application.run),
 ):

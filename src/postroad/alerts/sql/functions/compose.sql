@@ -2,7 +2,7 @@
 --   p_group_window  alerts raised within it share a notice
 --   p_quiet_window  the longest gap between two notices while alerts continue: the gap begins at p_group_window and
 --                   grows eightfold with each notice, and is reset after twice p_quiet_window without alerts
---   p_digest_every  how often open alerts that are not acknowledged are sent again; null: never
+--   p_digest_every  how often open alerts that are neither acknowledged nor muted are sent again; null: never
 --   p_is_heartbeat  whether a digest is sent even when nothing is open, so that silence means a dead server
 -- While a notice of the channel is not sent no other is written: later alerts share the next one.
 -- Locks: folding, then the channel's row; so one session writes a channel's notices at a time.
@@ -45,7 +45,7 @@ begin
              'count', a.count, 'raised_at', a.raised_at, 'last_at', a.last_at, 'cleared_at', null)
              order by alerts._rank(a.severity) desc, a.id), '[]')
     into v_items from alerts.alert a
-    where a.cleared_at is null and a.acked_at is null
+    where a.cleared_at is null and a.acked_at is null and not alerts._is_muted(a.key)
       and alerts._rank(a.severity) >= alerts._rank(v_channel.least_severity);
     update alerts.channel c set last_digest_at = v_now where c.name = p_channel;
     if v_items = '[]' and not p_is_heartbeat then

@@ -12,5 +12,8 @@ begin
   get diagnostics v_alerts = row_count;
   delete from alerts.notice n where n.created_at < alerts.now() - p_keep and n.state in ('sent', 'given_up');
   get diagnostics v_notices = row_count;
+  delete from alerts.handling h
+  where coalesce(greatest(h.muted_until, h.owned_at), '-infinity') < alerts.now() - p_keep
+    and not exists (select from alerts.alert a where a.key = h.key and a.cleared_at is null);
   return v_alerts + v_notices;
 end $$;

@@ -1,5 +1,6 @@
 -- What was not sent to a channel yet: episodes that began or grew worse, and all-clears of those that were sent.
 -- `since` is when the item became due.  A channel gets no item about its own failure.
+-- What is muted is not sent before the mute ends; its all-clear is, if it was sent before.
 -- An episode that was cleared before it was sent is not sent: it stays in the list.
 create or replace function alerts._items(p_channel alerts.channel)
 returns table (alert_id bigint, what text, since timestamptz)
@@ -11,6 +12,7 @@ language sql stable set search_path from current as $$
     and alerts._rank(a.severity) >= alerts._rank(p_channel.least_severity)
     and (t.alert_id is null or alerts._rank(a.severity) > alerts._rank(t.severity))
     and a.key <> 'alerts/channel/' || p_channel.name
+    and not alerts._is_muted(a.key)
   union all
   select a.id, 'cleared', a.cleared_at
   from alerts.told t join alerts.alert a on a.id = t.alert_id
