@@ -94,6 +94,8 @@ BACK = {
           language sql as 'select null::mbus.parcel';
         create function mbus._check_holders(text[], bigint[]) returns void language sql as '';
         alter table mbus.sample add column ready bigint not null;
+        drop table mbus.traffic;
+        drop table mbus.worker cascade;
         drop table mbus.tally;
         drop function mbus.purge;
         drop function mbus.browse;
@@ -103,6 +105,7 @@ BACK = {
           language sql as 'select 0::bigint';
     """,
     "alerts": """
+        drop table alerts.handling cascade;
         create function alerts._tell(alerts.channel, bigint) returns void language sql as '';
     """,
     "broker": "drop sequence broker.maintained",
@@ -173,6 +176,7 @@ BACK = {
         drop view intake.server_status;
         alter table intake.imported_files drop column traceparent, drop column lost_workers;
         alter table intake.imported_files drop column same_as;
+        alter table intake.imported_files drop column notice cascade;
         alter table intake.sftp_servers drop column trusts_first_key;
     """,
 }

@@ -17,6 +17,7 @@ from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.bus.runners import Runners, TaskRunners
 from postroad.bus.transaction_loop import TransactionLoops
 from postroad.bus.worker import HandlerRegistry, WorkerSettings
+from postroad.bus.worker_reports import WorkerReports
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
 
@@ -110,6 +111,7 @@ class AsyncWorker(HandlerRegistry, Service):
                 for handler in self._handlers
             ]
             services.append(MeasureReport(bus, [loop.measures for loop in self._loops]))
+            services.append(WorkerReports(bus, self._loops))
             await self.supervise(*services, *self._loops)
             try:
                 for loop in self._loops:

@@ -58,7 +58,7 @@ class LeaseLoop(Service):
     ) -> None:
         super().__init__(f"{handler.queue} by {handler.consumer}")
         self._bus = bus
-        self._handler = handler
+        self._handler = self.handler = handler
         self._wakeup = wakeup
         self._facts = handler.facts
         self._unfinished: Held = {}
@@ -106,6 +106,10 @@ class LeaseLoop(Service):
         super().request_stop()
         self._changed.set()
         self._wakeup.wake((self._handler.queue,))
+
+    def held(self) -> list[str]:
+        """Return the iids of the messages that it has leased."""
+        return [message.iid for message in list(self._unfinished.values())]
 
     def abandon(self) -> None:
         """Give unfinished messages back: their handlers are cancelled or notified."""

@@ -214,6 +214,34 @@ MESSAGES = Resource(
     example="postroad bus messages orders --state leased",
 )  # fmt: skip
 
+WORKERS = Resource(
+    "bus.workers", "worker", "mbus.workers",
+    "List the handlers of running workers, with the messages that each has leased.",
+    (
+        Column("id", "Worker", "Обработчик", "code", is_listed=False),
+        *_OF_CONSUMER[1:],
+        Column("state", "State", "Состояние", "state", is_sortable=True, is_nullable=False),
+        Column("host", "Host", "Узел", is_sortable=True, is_nullable=False),
+        Column("pid", "Process ID", "PID", "id", is_sortable=True, is_nullable=False),
+        Column("mode", "Mode", "Режим", "word"),
+        Column("concurrency", "Concurrency", "Параллельность", "number", is_sortable=True,
+               is_nullable=False, help="How many messages it handles at the same time."),
+        Column("holds", "Leased", "В работе", "number", is_sortable=True, is_nullable=False,
+               help="Messages that it has leased; in mode transaction none are."),
+        Column("started_at", "Started", "Запущен", "moment", is_sortable=True, is_nullable=False),
+        Column("seen_at", "Reported", "Отметился", "since", is_sortable=True, is_nullable=False),
+        Column("held", "Messages", "Сообщения", "json", is_listed=False),
+    ),
+    (
+        *_NAMES[:2],
+        Filter("holds", "Holds", "Держит", "Only the worker that holds this message, by its iid.",
+               condition="r.held ? %s"),
+        Filter("search", "Search", "Поиск", "A part of the queue, consumer or host.",
+               ("queue", "consumer", "host"), is_search=True),
+    ),
+    is_descending=False, example="postroad bus workers orders",
+)  # fmt: skip
+
 DEAD = Resource(
     "bus.dead_messages",
     "dead message",

@@ -31,6 +31,7 @@ from postroad.bus.resources import (
     RETAIN,
     SCHEDULE_ACTIONS,
     SCHEDULES,
+    WORKERS,
 )
 from postroad.cli.bus_messages import consume, peek, post, tail, take
 from postroad.cli.context import Application, pass_application
@@ -78,6 +79,7 @@ for command in (
     list_command(FIGURES, bus_run, "status", argument="queue", limit=MAX_LIMIT),
     list_command(HANDLING, bus_run, argument="queue", limit=MAX_LIMIT),
     list_command(MESSAGES, bus_run, argument="queue"),
+    list_command(WORKERS, bus_run, argument="queue", limit=MAX_LIMIT),
     list_command(DEAD, bus_run, "dmq", argument="queue", limit=100),
     resource_group(DEAD, DEAD_ACTIONS, bus_run, "dead"),
     list_command(DEAD_GROUPS, bus_run, "dead-groups", argument="queue", limit=MAX_LIMIT),

@@ -12,7 +12,7 @@ declare
     create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,
     consume_temporary_bytea,clear_tempq,request,trace_headers,trace_headers_of,follow_trace,reply_queue,replies,reply,replyn_hstore,
     replyn_jsonb,replyn_text,replyn_bytea,dyn_consume,
-    create_saga,cancel_saga,abort_saga,schedule,unschedule,pause_schedule,resume_schedule,run_now,next_run}';
+    create_saga,cancel_saga,abort_saga,schedule,unschedule,report_worker,pause_schedule,resume_schedule,run_now,next_run}';
 begin
   perform mbus._create_role(mbus._role('caller'), false);
   perform mbus._create_role(mbus._role('admin'), false);
@@ -38,12 +38,12 @@ begin
     loop
       execute format('grant execute on function %s to %I, %I', v_function, mbus._role('user'), mbus._role('admin'));
     end loop;
-    foreach v_view in array '{queues,consumers,status,dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,measures,handling,
-      replays}'::text[] loop
+    foreach v_view in array '{queues,consumers,status,workers,dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,measures,
+      handling,replays}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
     end loop;
     -- Dead messages and schedules show payloads, so they are for admins.
-    foreach v_view in array '{queues,consumers,status,measures,handling}'::text[] loop
+    foreach v_view in array '{queues,consumers,status,workers,measures,handling}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('user'));
     end loop;
   end if;

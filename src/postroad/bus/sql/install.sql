@@ -17,6 +17,8 @@ tables/dedup.sql
 tables/temporary.sql
 tables/follower.sql
 tables/sample.sql
+tables/traffic.sql
+tables/worker.sql
 tables/schedule.sql
 tables/measure.sql
 internal/now.sql
@@ -26,6 +28,7 @@ internal/checks.sql
 internal/storage.sql
 internal/identity.sql
 internal/tally.sql
+internal/traffic.sql
 internal/dead_letters.sql
 internal/parcel.sql
 internal/accept.sql
@@ -62,6 +65,8 @@ functions/redrive.sql
 functions/browse.sql
 functions/history.sql
 functions/replay.sql
+functions/traffic.sql
+functions/worker.sql
 functions/purge.sql
 functions/move.sql
 functions/dead.sql
@@ -91,5 +96,6 @@ views/saga_list.sql
 views/saga_status.sql
 views/schedules.sql
 views/status.sql
+views/workers.sql
 grants.sql
 after.sql

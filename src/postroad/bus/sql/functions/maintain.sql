@@ -29,6 +29,7 @@ declare
   v_mark    jsonb;
   v_queue   mbus.queue;
   v_replayed jsonb := '{}';
+  v_is_deep boolean;
 begin
   perform mbus._check_isolation();
   if mbus.is_restored() then
@@ -46,8 +47,6 @@ begin
   if v_is_first and pg_relation_size('mbus.leased') > 0 then
     v_markers := v_markers || jsonb_build_object('leases', mbus._raise_lease_floor(v_markers -> 'leases'));
   end if;
-  delete from mbus.tally t
-  where t.at > v_since - interval '2 minutes' and t.at <= v_now - interval '1 minute';
 
   for v_queue in select * from unnest(mbus._restless(qname, v_tick, v_since)) loop
     -- Read again under its lock: it may have been dropped or altered in the meantime.
@@ -94,6 +93,11 @@ begin
     end if;
     if v_tick % 8 = 0 or v_since = '-infinity' then
       perform mbus._drop_retained();
+    end if;
+    if v_since = '-infinity' then
+      v_is_deep := coalesce((v_markers ->> 'traffic_at')::timestamptz not between v_now - interval '5 minutes' and v_now, true);
+      perform mbus._record_traffic(v_now, v_is_deep);
+      v_markers := v_markers || case when v_is_deep then jsonb_build_object('traffic_at', v_now) else '{}' end;
     end if;
     v_markers := v_markers || jsonb_build_object('keys', mbus._rotate_dedup(v_markers -> 'keys'));
   end if;

@@ -61,21 +61,26 @@ begin
   return coalesce(mbus._rest(p_bound, v_until), p_bound);
 end $$;
 
--- Notes the position of a queue for the posting rate in mbus.status, every ten seconds at most.
+-- Notes the position of a queue for the posting rate in mbus.status, every ten seconds at most, and counts what was
+-- posted since the last time.
 create or replace function mbus._sample(p_queue mbus.queue, p_now timestamptz) returns void
-language plpgsql set search_path from current as $$
-begin
-  insert into mbus.sample (consumer_id, taken_at, posted)
-  select c.id, p_now, pg_sequence_last_value(p_queue.position)
-  from mbus.consumer c
-  where c.queue_id = p_queue.id
-    and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
-  on conflict do nothing;
-  if found then
-    delete from mbus.sample s using mbus.consumer c
-    where c.queue_id = p_queue.id and s.consumer_id = c.id and s.taken_at < p_now - interval '10 minutes';
-  end if;
-end $$;
+language sql set search_path from current as $$
+  with taken as (
+    insert into mbus.sample (consumer_id, taken_at, posted)
+    select c.id, p_now, pg_sequence_last_value(p_queue.position)
+    from mbus.consumer c
+    where c.queue_id = p_queue.id
+      and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
+    on conflict do nothing returning consumer_id, posted),
+  counted as (
+    insert into mbus.tally (consumer_id, at, kind, messages)
+    select n.consumer_id, p_now, 'posted', n.posted - s.posted
+    from taken n cross join lateral (
+      -- The one before: a statement does not see what it inserts.
+      select b.posted from mbus.sample b where b.consumer_id = n.consumer_id order by b.taken_at desc limit 1) s
+    where n.posted > s.posted)
+  delete from mbus.sample s using taken n where s.consumer_id = n.consumer_id and s.taken_at < p_now - interval '10 minutes'
+$$;
 
 -- Ready messages of one consumer: counted up to 10,000, beyond that estimated from the ids.
 create or replace function mbus._ready(

@@ -1,4 +1,4 @@
--- The position of a queue, noted by maintenance every few seconds while the queue moves: the source of the posting rate.
+-- The position of a queue, noted by maintenance every few seconds while the queue moves: the source of the posting rate and of the counts of posted messages in mbus.tally.
 -- Append-only, old rows are deleted by key.
 create table mbus.sample (
   consumer_id integer not null references mbus.consumer (id) on delete cascade,
@@ -8,11 +8,11 @@ create table mbus.sample (
 );
 
 -- What happened to a consumer's messages, written by the sessions in which it happened, each every few seconds at most;
--- see mbus._tally.  Append-only; rows older than a minute are deleted by maintenance.
+-- see mbus._tally.  Append-only; maintenance moves rows older than a minute to mbus.traffic.
 create table mbus.tally (
   consumer_id integer not null,
   at          timestamptz not null,
-  kind        text not null constraint kind_is_known check (kind in ('consumed', 'died', 'expired', 'rejected')),
+  kind        text not null constraint kind_is_known check (kind in ('posted', 'consumed', 'died', 'expired', 'rejected')),
   messages    bigint not null
 );
 create index tally_by_consumer_idx on mbus.tally (consumer_id, at);
