@@ -103,6 +103,28 @@ async def trust_host_key(
     return await status.server(connection, found["id"])
 
 
+async def renew_credentials(
+    connection: Connection,
+    server: str,
+    *,
+    vault: Vault,
+    password: Annotated[str | None, "The new password; default: a new key pair is created."] = None,
+) -> Row:
+    """Replace the credentials of a server; it is scanned again immediately.
+
+    A new private key is only in the vault; its public key is returned, for the server's operator.
+    """
+    found, public_key = await status.server(connection, server), None
+    if password:
+        given = Credentials(password=password)
+    else:
+        key = asyncssh.generate_private_key("ssh-ed25519", comment=f"postroad {found['name']}")
+        given = Credentials(private_key=key.export_private_key().decode())
+        public_key = key.export_public_key().decode().strip()
+    await _change(connection, found["id"], {"credentials": given.seal(vault)})
+    return {"public_key": public_key}
+
+
 async def retry(connection: Connection, ids: Sequence[int]) -> Row:
     """Retry files now that failed, vanished, were superseded or skipped, or wait.
 

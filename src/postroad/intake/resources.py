@@ -95,6 +95,8 @@ FILES = Resource(
         Column("file_hash", "SHA-256", "SHA-256", "code", is_listed=False),
         Column("store", "Store", "Хранилище", is_listed=False),
         Column("object_key", "Key in the store", "Ключ в хранилище", "code", is_listed=False),
+        Column("notice", "Notice", "Уведомление", "code", is_listed=False,
+               help="The iid of its message in the queue file_events."),
         Column("cleanup", "Cleanup at the source", "Очистка источника", "word", is_listed=False),
         _detail("next_try_at", "Next attempt", "Следующая попытка", "moment"),
         Column("worker", "Worker", "Рабочий процесс", "code", is_listed=False),
@@ -179,5 +181,11 @@ TRUST = Action(
 REMOVE = Action(
     operations.delete_server, "server {server} {be} removed", SERVERS, "Delete", "Удалить",
     name="remove", question="Remove {server} and the journal of its files?", is_danger=True,
+)  # fmt: skip
+# Not a command: the vault is at hand where the console runs, see `postroad intake servers change`.
+RENEW = Action(
+    operations.renew_credentials, "server {server} {be} given new credentials", SERVERS,
+    "Renew the credentials", "Сменить учётные данные", name="renew", needs=("vault",),
+    is_danger=True, secrets=("password", "public_key"),
 )  # fmt: skip
 ACTIONS = (RETRY, SKIP, REIMPORT, PAUSE, RESUME, TRUST, REMOVE)

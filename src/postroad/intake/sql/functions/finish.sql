@@ -11,6 +11,8 @@ declare
   v_ids     bigint[];
   v_notices jsonb[];
   v_traces  text[];
+  v_announced bigint[];
+  v_iids    text[];
 begin
   with done as (
     update intake.imported_files f
@@ -30,12 +32,13 @@ begin
            'file_id', f.id, 'minio_path', intake._path_in_bucket(f.store, f.object_key), 'server', s.name, 'host', s.host,
            'filename', f.filename, 'path_hex', encode(f.path, 'hex'), 'version', f.version, 'size', f.filesize,
            'mtime', f.mtime, 'sha256', f.file_hash, 'store', f.store) order by f.id),
-         array_agg(f.traceparent order by f.id)
-    into v_notices, v_traces
+         array_agg(f.traceparent order by f.id), array_agg(f.id order by f.id)
+    into v_notices, v_traces, v_announced
   from intake.imported_files f join intake.sftp_servers s on s.id = f.server_id
   where f.id = any (v_ids) and f.same_as is null;
   if v_notices is null then return v_ids; end if;
-  execute 'select mbus.postn_file_events(data => $1, headers => mbus.trace_headers_of($2))' using v_notices, v_traces;
+  execute 'select mbus.postn_file_events(data => $1, headers => mbus.trace_headers_of($2))' into v_iids using v_notices, v_traces;
+  update intake.imported_files f set notice = n.iid from unnest(v_announced, v_iids) n (id, iid) where f.id = n.id;
   if p_amqp_queue is not null then
     if not '*' = any (p_amqp_fields) then
       v_notices := array(

@@ -38,6 +38,8 @@ create table intake.imported_files (
   lost_workers integer not null default 0,
   -- The version with the same content, when only the mtime has changed: this row has no notice and no object of its own.
   same_as     bigint references intake.imported_files (id) on delete cascade,
+  -- The iid of its notice in the queue file_events.
+  notice      text,
   constraint version_is_imported_once unique (server_id, path_digest, filesize, mtime),
   constraint lease_needs_owner check ((lease_token is null) = (lease_until is null)
                                       and (lease_token is null) = (lease_owner is null))
