@@ -59,6 +59,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "process": "/exchange/processes/{process}",
         "exchange-messages": "/exchange/messages",
         "exchange-message": "/exchange/messages/{message}",
+        "exchange-clients": "/exchange/clients",
         "missing-process": "/exchange/processes/nobody",
         "coordination": "/coordination",
         "event": "/coordination/events/{event}",

@@ -79,7 +79,7 @@ def test_overview_and_alerts_show_the_same_problems_with_links_to_their_objects(
     )
     before = shown_problems(overview)
     row = page.get_by_role("row", name="file 77 failed")
-    row.locator('[data-test="ack-row"]').click()
+    row.locator('[data-test="own-row"]').click()
     expect(row.locator(".badge").first).to_have_text("acknowledged")
     expect(row.locator(".badge.bad")).to_have_count(0)
     wait_until(lambda: shown_problems(overview) == before - 1, what="it does not count any more")

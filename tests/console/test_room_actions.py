@@ -107,13 +107,13 @@ def test_one_alert_is_acknowledged_then_all_of_them(
             raise_alert(connection, key, room="bus", severity="error", title=f"trouble {key}")
     page = open_page("/alerts", role="operator")
     one, two = (page.get_by_role("row", name=f"trouble seen/{each}") for each in ("one", "two"))
-    one.locator('[data-test="ack-row"]').click()
+    one.locator('[data-test="own-row"]').click()
     expect(one).to_contain_text("operator")
-    expect(two.locator('[data-test="ack-row"]')).to_be_visible()
+    expect(two.locator('[data-test="own-row"]')).to_be_visible()
     press(page, "ack-all")
     press(page, "confirm")
     expect(two).to_contain_text("operator")
-    assert audited(console, "alerts.ack", "seen/one") == [("operator", "done")]
+    assert audited(console, "alerts.own", "seen/one") == [("operator", "done")]
     assert audited(console, "alerts.ack", "alerts")[-1] == ("operator", "done")
 
 

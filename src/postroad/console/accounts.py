@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from postroad.postgres.connections import Pool
     from postroad.settings import ConsoleSettings
 
+T = TypeVar("T")
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Outcome = Literal["begun", "done", "failed", "refused"]
@@ -146,6 +147,25 @@ class Accounts:
     ) -> None:
         """Record the outcome of an action."""
         await self._call("end_audit", audit_id, outcome, error, Jsonb(dict(detail or {})))
+
+    async def audited(
+        self,
+        session: Session,
+        action: str,
+        target: str,
+        do: Callable[[], Awaitable[T]],
+        detail: Mapping[str, Any] | None = None,
+    ) -> T:
+        """Run an operation; record that it is about to run, and its outcome."""
+        audit = await self.begin_audit(session, action, target, detail)
+        try:
+            result = await do()
+        except Exception as failure:
+            await self.end_audit(audit, "failed", str(failure))
+            raise
+        noted = {"result": result} if isinstance(result, int | str) else None
+        await self.end_audit(audit, "done", detail=noted)
+        return result
 
     async def _call(self, function: str, *parameters: object) -> Any:
         async with self._pool.connection() as connection:

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from postroad.console.api import add_api
 from postroad.console.context import Context
 from postroad.console.gate import PREFIX, Gate
 from postroad.console.login import login_router
@@ -39,6 +40,7 @@ def add_console(app: FastAPI, context: Context) -> None:
     folder = str(files("postroad.console").joinpath("static"))
     app.mount(f"{PREFIX}/static", StaticFiles(directory=folder), name="console-static")
     add_pages(context)
+    add_api(app, context)
     app.add_api_route("/", _to_console, include_in_schema=False)
     ui.run_with(
         app,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from postroad.errors import PostroadError
 
 
@@ -19,6 +21,8 @@ class TooManyLogins(ConsoleError, kind="refused", retryable=True):
 
 class NotAllowed(ConsoleError, kind="refused"):
     """The role of the account does not permit this."""
+
+    status: ClassVar[int] = 403
 
 
 class LastAdmin(ConsoleError, kind="refused"):

@@ -67,7 +67,7 @@ class Map:
     def shape(self) -> tuple[object, ...]:
         """What requires a new picture when it changes."""
         return (
-            tuple((node.id, node.column, node.name) for node in self.nodes),
+            tuple((node.id, node.column, node.name, node.is_bad) for node in self.nodes),
             tuple((edge.source, edge.target) for edge in self.edges),
         )
 
@@ -87,14 +87,26 @@ def draw(flow: Map, label: str) -> Markup:
         for index, edge in enumerate(flow.edges)
         if edge.source in places and edge.target in places
     ]
-    nodes = [draw_node(node, places[node.id]) for node in flow.nodes]
-    return picture(titles, edges, nodes, width=WIDTH, height=height, label=label, class_="wide")
+    nodes = [_node(node, places[node.id]) for node in flow.nodes]
+    box = f"-4 0 {WIDTH + 8} {height:.0f}"
+    parts = (titles, edges, nodes)
+    return element("svg", *parts, viewBox=box, role="group", aria_label=label, class_="wide")
 
 
-def picture(*parts: object, width: int, height: float, label: str, class_: str) -> Markup:
-    """Frame the parts of a picture."""
-    box = f"-4 0 {width + 8} {height:.0f}"
-    return element("svg", *parts, viewBox=box, role="group", aria_label=label, class_=class_)
+def draw_list(flow: Map, label: str) -> Markup:
+    """Draw it for a phone: a list of its nodes. The same figures update it."""
+    lines = []
+    for node in sorted(flow.nodes, key=lambda node: (not node.is_bad, node.column)):
+        rates = [
+            element("span", flow.rate(edge), class_="rate", data_rate=index)
+            for index, edge in enumerate(flow.edges)
+            if edge.target == node.id
+        ]
+        name = element("a", node.name, href=node.href) if node.href else node.name
+        note = element("span", node.note, class_="sub note")
+        class_ = "bad" if node.is_bad else ""
+        lines.append(element("li", name, note, *rates, class_=class_, data_node=node.id))
+    return element("ol", *lines, class_="narrow", aria_label=label)
 
 
 def figures(flow: Map) -> tuple[dict[str, object], dict[str, object]]:
@@ -112,7 +124,8 @@ def figures(flow: Map) -> tuple[dict[str, object], dict[str, object]]:
 def _places(flow: Map) -> dict[str, tuple[float, float]]:
     columns = max(len(flow.titles) - 1, 1)
     by_column: dict[int, list[Node]] = {}
-    for node in flow.nodes:
+    # Those in trouble come first.
+    for node in sorted(flow.nodes, key=lambda node: not node.is_bad):
         by_column.setdefault(node.column, []).append(node)
     tallest = max((len(nodes) for nodes in by_column.values()), default=1)
     height = tallest * (NODE_HEIGHT + GAP)
@@ -139,12 +152,7 @@ def _edge(flow: Map, index: int, places: dict[str, tuple[float, float]]) -> Mark
         f"M{x1:.0f} {y1:.0f} C{x1 + bend:.0f} {y1:.0f} {x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
     )
     # Labels sit near the target, where edges that leave one node have parted.
-    return draw_edge(flow, index, path, (x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5))
-
-
-def draw_edge(flow: Map, index: int, path: str, label: tuple[float, float]) -> Markup:
-    """Draw an edge along a path, and its rate at a place."""
-    edge, x, y = flow.edges[index], f"{label[0]:.0f}", f"{label[1]:.0f}"
+    x, y = f"{x1 + (x2 - x1) * 0.6:.0f}", f"{y1 + (y2 - y1) * 0.65 - 5:.0f}"
     line = element("path", d=path, class_="edge")
     moving = "flow moving" if edge.rate else "flow"
     dots = element("path", d=path, class_=moving, data_flow=index)
@@ -152,13 +160,12 @@ def draw_edge(flow: Map, index: int, path: str, label: tuple[float, float]) -> M
     return joined((line, dots, element("text", flow.rate(edge), x=x, y=y, **named)))
 
 
-def draw_node(node: Node, place: tuple[float, float], width: float = NODE_WIDTH) -> Markup:
-    """Draw a node at a place, its words cut to its width."""
-    letters = int((width - PADDING) / NAME_LETTER)
-    note_letters = int((width - PADDING) / NOTE_LETTER)
+def _node(node: Node, place: tuple[float, float]) -> Markup:
+    letters = int((NODE_WIDTH - PADDING) / NAME_LETTER)
+    note_letters = int((NODE_WIDTH - PADDING) / NOTE_LETTER)
     inner = joined(
         (
-            element("rect", width=f"{width:.0f}", height=NODE_HEIGHT, rx=10),
+            element("rect", width=NODE_WIDTH, height=NODE_HEIGHT, rx=10),
             element("text", _cut(node.name, letters), x=12, y=20),
             element("text", _cut(node.note, note_letters), x=12, y=36, class_="sub"),
         )

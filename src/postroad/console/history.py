@@ -1,7 +1,4 @@
-"""The figures of every consumer over the last minutes, kept in memory for the charts.
-
-For longer periods use Prometheus: see `/metrics` and the dashboard file in docs/operate.
-"""
+"""The figures of every consumer: of the last minutes in memory, and stored ones of a week."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 from psycopg_pool import PoolTimeout
@@ -18,6 +16,7 @@ from psycopg_pool import PoolTimeout
 from postroad.bus import AsyncBus, BusError, ConsumerStatus, Measured
 from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.console.cache import Cache
+from postroad.postgres.calls import Connection, Row, select
 from postroad.service import Service, first_of
 
 logger = logging.getLogger(__name__)
@@ -41,6 +40,35 @@ class Point:
     died_per_second: float
     expired_per_second: float
     age_seconds: float
+
+
+# The length and the step of the charts of stored figures, by their names in addresses.
+SPANS = {
+    "hour": (timedelta(hours=1), timedelta(minutes=1)),
+    "days": (timedelta(days=2), timedelta(minutes=15)),
+    "week": (timedelta(days=7), timedelta(hours=2)),
+}
+# What happened later is not stored yet.
+STORED_AFTER = timedelta(minutes=2)
+
+
+async def traffic(
+    connection: Connection, span: str, queue: str | None, consumer: str | None
+) -> list[Row]:
+    """Return what happened in each step of a span; waiting and dead are None where unknown."""
+    length, step = SPANS[span]
+    now = datetime.now(UTC)
+    found = await select(connection, "mbus.traffic", now - length, step, queue, consumer)
+    by_time = {row["at"]: row for row in found}
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    first, last = (now - length - epoch) // step + 1, (now - STORED_AFTER - epoch) // step
+    times = (epoch + number * step for number in range(first, last + 1))
+    return [by_time.get(at, {"at": at, **_NOTHING}) for at in times]
+
+
+_NOTHING: dict[str, Any] = dict.fromkeys(
+    ("posted", "consumed", "rejected", "died", "expired"), 0
+) | dict.fromkeys(("waiting", "dead"))
 
 
 def posted_per_second(found: Iterable[ConsumerStatus]) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
-from postroad.bus.resources import STUCK_SAGAS
+from postroad.bus.resources import DEAD, STUCK_SAGAS
 from postroad.console.markup import address, count_of
 from postroad.console.pages import is_there
 from postroad.console.resources import SERVICES
@@ -17,6 +18,8 @@ from postroad.operate.memory import Rows
 
 MAINTENANCE_LATE_SECONDS = 15
 MAX_SAGAS_COUNTED = 1_000
+# Of how many consumers with dead messages the time of the first is read.
+MAX_DATED = 20
 SEVERITIES = ("critical", "error", "warning", "info")
 
 # The page of the object that an alert is about, by the alert's key.
@@ -34,24 +37,31 @@ _COMPONENTS = {"bridge": "bridges", "exchange": "exchange", "intake": "intake", 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A problem: an open alert, or a fact that the console detects (without a key)."""
+    """A problem: an open alert, or a fact that the console detects; `since` is when it began."""
 
+    key: str
     severity: str
     title: str
     href: str
     component: str
     body: str = ""
-    key: str | None = None
     count: int | None = None
     since: datetime | None = None
     last_at: datetime | None = None
-    acked_by: str | None = None
-    cleared_at: datetime | None = None
+    owner: str | None = None
+    muted_until: datetime | None = None
+    muted_by: str | None = None
+    mute_reason: str | None = None
+
+    @property
+    def is_handled(self) -> bool:
+        """Whether somebody has taken or muted it."""
+        return self.owner is not None or self.muted_until is not None
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it counts as red: an error that is not acknowledged."""
-        return self.severity in ("critical", "error") and self.acked_by is None
+        """Whether it counts as red: an error that is not handled."""
+        return self.severity in ("critical", "error") and not self.is_handled
 
 
 def alert_address(key: str, component: str) -> str:
@@ -66,56 +76,69 @@ def alert_address(key: str, component: str) -> str:
 
 
 async def incidents(view: View) -> Sequence[Incident]:
-    """Collect the problems: unacknowledged ones first, the most severe first.
+    """Collect the problems: unhandled ones first, the most severe first.
 
     Read-only, from cached values.
     """
-    found = [*await _alerts(view), *await _services(view), *await _bus(view)]
-    return sorted(found, key=lambda one: (one.acked_by is not None, SEVERITIES.index(one.severity)))
+    facts = [*await _services(view), *await _bus(view)]
+    if is_there("postroad.alerts"):
+        from postroad.alerts.resources import HANDLED
+        from postroad.console.pages.alerts import open_alerts
+
+        handled = {row["key"]: row for row in await view.load("alerts.handled", HANDLED.all)}
+        facts = [_handled(one, handled.get(one.key)) for one in facts]
+        facts += [from_alert(one) for one in await open_alerts(view)]
+    return sorted(facts, key=lambda one: (one.is_handled, SEVERITIES.index(one.severity)))
+
+
+def _handled(one: Incident, row: Row | None) -> Incident:
+    if row is None:
+        return one
+    # Its owner took an earlier occurrence.
+    is_owned = row["owned_at"] and (one.since is None or row["owned_at"] >= one.since)
+    muted = {name: row[name] for name in ("muted_until", "muted_by", "mute_reason")}
+    return replace(one, owner=row["owner"] if is_owned else None, **muted)
 
 
 async def _rows(view: View) -> list[Row]:
     found = await incidents(view)
-    return [{"rank": rank, "incident": one, **asdict(one)} for rank, one in enumerate(found)]
+    return [
+        {"rank": rank, "incident": one, "is_muted": one.muted_until is not None, **asdict(one)}
+        for rank, one in enumerate(found)
+    ]
 
 
 INCIDENTS = Resource(
-    "console.incidents", "problem", Rows(_rows), "List the problems of all components.",
+    "alerts.incidents", "problem", Rows(_rows), "List the problems of all components.",
     (
         Column("rank", "Rank", "Место", "id", is_listed=False),
         Column("severity", "Severity", "Важность", "state"),
         Column("title", "What", "Что", is_sortable=True),
         Column("component", "Component", "Компонент", is_sortable=True),
         Column("count", "Times", "Раз", "number", is_sortable=True),
-        Column("since", "Since", "Начало", "moment", is_sortable=True),
+        Column("since", "First seen", "Начало", "moment", is_sortable=True),
         Column("last_at", "Last", "Последнее", "moment", is_sortable=True),
-        Column("acked_by", "Acknowledged by", "Кто принял", is_sortable=True),
+        Column("owner", "Taken by", "Кто занимается", is_sortable=True),
+        Column("key", "Key", "Ключ", "code", is_listed=False),
     ),
     (
         Filter("search", "Search", "название, ключ, компонент", "title, key, component",
                columns=("title", "body", "key", "component"), is_search=True),
     ),
-    key="rank", is_descending=False,
+    key="rank", identity="key", label="title", is_descending=False,
 )  # fmt: skip
-
-
-async def _alerts(view: View) -> list[Incident]:
-    if not is_there("postroad.alerts"):
-        return []
-    from postroad.console.pages.alerts import open_alerts
-
-    return [from_alert(one) for one in await open_alerts(view)]
 
 
 def from_alert(one: Row) -> Incident:
     """Return an alert as an incident with a link to its object."""
-    same = ("severity", "title", "body", "key", "count", "last_at", "cleared_at")
+    same = ("key", "severity", "title", "body", "count", "last_at", "muted_until", "muted_by",
+            "mute_reason")  # fmt: skip
     return Incident(
         **{name: one[name] for name in same},
         href=alert_address(one["key"], one["room"]),
         component=one["room"],
         since=one["raised_at"],
-        acked_by=(one["acked_by"] or "?") if one["acked_at"] else None,
+        owner=(one["acked_by"] or "?") if one["acked_at"] else None,
     )
 
 
@@ -123,6 +146,7 @@ async def _services(view: View) -> list[Incident]:
     t, context = view.t, view.context
     found = [
         Incident(
+            f"service/{one['id']}",
             "error",
             t("overview.service_alert", service=one["name"], state=t.state(one["state"])),
             address("workers"),
@@ -140,19 +164,25 @@ async def _services(view: View) -> list[Incident]:
         if age > timedelta(days=3650):
             # Without a run, the stored time is in 1970.
             title = t("overview.maintenance_never")
-        found.append(Incident("error", title, address("workers"), "bus"))
+        found.append(Incident("bus/maintenance", "error", title, address("workers"), "bus"))
     return found
 
 
 async def _bus(view: View) -> list[Incident]:
     t = view.t
-    found = []
+    found: list[Incident] = []
     for one in sorted(await view.status(), key=lambda one: -one.dmq):
         if one.dmq:
-            named = {"queue": one.queue, "consumer": one.consumer, "count": count_of([one.dmq])}
-            place = ("bus", "queues", one.queue, "messages")
-            href = address(*place, consumer=one.consumer, state="dead")
-            found.append(Incident("warning", t("overview.dead_alert", **named), href, "bus"))
+            of = {"queue": one.queue, "consumer": one.consumer}
+            title = t("overview.dead_alert", **of, count=count_of([one.dmq]))
+            href = address("bus", "queues", one.queue, "messages", consumer=one.consumer,
+                           state="dead")  # fmt: skip
+            key, since = f"bus/dead/{one.queue}/{one.consumer}", None
+            if len(found) < MAX_DATED:
+                read = partial(DEAD.page, filters=of, is_descending=False, limit=1)
+                first = (await view.load(("bus.first_dead", key), read, age=10)).rows
+                since = first[0]["died_at"] if first else None
+            found.append(Incident(key, "warning", title, href, "bus", since=since))
     stuck = await view.load("bus.sagas.stuck", STUCK_SAGAS.all, age=5)
     if stuck:
         count = f"{len(stuck)}{'+' if len(stuck) >= MAX_SAGAS_COUNTED else ''}"
@@ -161,5 +191,6 @@ async def _bus(view: View) -> list[Incident]:
             href = address("bus", "sagas", stuck[0]["id"])
         since = min(one["created_at"] for one in stuck)
         title = t("overview.saga_alert", count=count)
-        found.append(Incident("error", title, href, "bus", stuck[0]["error"] or "", since=since))
+        key, body = "bus/sagas/stuck", stuck[0]["error"] or ""
+        found.append(Incident(key, "error", title, href, "bus", body, since=since))
     return found

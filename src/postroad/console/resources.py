@@ -72,6 +72,11 @@ ACCOUNT_ACTIONS = (
     Action(operations.add, "account {name} {be} ready; " + _ONCE, ACCOUNTS),
     Action(operations.password, "account {name} {be} changed; " + _ONCE, ACCOUNTS),
     Action(
+        operations.token,
+        "account {name} has a token, which is not shown again:\n\n  {token}\n",
+        ACCOUNTS,
+    ),
+    Action(
         operations.drop,
         "account {name} {be} removed",
         ACCOUNTS,

@@ -72,9 +72,10 @@ class View:
         self._as_of: datetime | None = None
 
     @property
-    def by(self) -> dict[str, str]:
-        """Who acts, for the histories of components."""
-        return {"by": f"{self.session.account} (console)"}
+    def supplied(self) -> dict[str, Any]:
+        """What the console supplies to actions: who acts, for histories, and the vault."""
+        by = f"{self.session.account} (console)"
+        return {"by": by, "vault": self.context.components.vault}
 
     def path(self, name: str) -> str:
         """Return a part of the URL's path."""
@@ -227,14 +228,7 @@ class View:
                 )
                 self.notify(self.t("error.ended" if session is None else "error.not_allowed"), BAD)
                 return False
-            audit = await accounts.begin_audit(session, action, target, detail)
-            try:
-                result = await do()
-            except Exception as failure:
-                await accounts.end_audit(audit, "failed", str(failure))
-                raise
-            noted = {"result": result} if isinstance(result, int | str) else None
-            await accounts.end_audit(audit, "done", detail=noted)
+            result = await accounts.audited(session, action, target, do, detail)
         except (PostroadError, psycopg.Error, *AWAY) as failure:
             self.notify(self.explain(failure), BAD)
             return False

@@ -177,6 +177,10 @@ RELEASE = Action(
     needs=("by",), when={"state": OPEN_STATES}, is_danger=True,
 )  # fmt: skip
 SHOWN_ONCE = "which is not shown again:\n\n  {token}\n"
+RENEW = Action(
+    operations.renew_client, "the new token of {id}, " + SHOWN_ONCE, CLIENTS, "Renew the token",
+    "Сменить токен", name="renew", role="admin", is_danger=True, secrets=("token",),
+)  # fmt: skip
 ACTIONS = (
     REQUEUE, RESOLVE, RELEASE,
     Action(operations.add_database,
@@ -184,7 +188,7 @@ ACTIONS = (
            DATABASES, name="add"),
     Action(operations.add_client, "client {id} has this token, " + SHOWN_ONCE, CLIENTS, name="add"),
     Action(operations.change_client, "client {id} {be} changed", CLIENTS, name="change"),
-    Action(operations.renew_client, "the new token of {id}, " + SHOWN_ONCE, CLIENTS, name="renew"),
+    RENEW,
     Action(operations.remove_client, "client {id} {be} removed", CLIENTS, name="remove"),
     Action(operations.add_route, "route {id} {be} added", ROUTES, name="add"),
     Action(operations.remove_route, "route {id} {be} removed", ROUTES, name="remove",

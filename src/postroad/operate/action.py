@@ -76,6 +76,8 @@ class Action:
     # The optional parameters that the console asks for, besides a reason.
     asked: tuple[str, ...] = ()
     question: str = ""
+    # Parameters that are not recorded anywhere, and results that are shown once.
+    secrets: tuple[str, ...] = ()
     # The resources whose rows its parameters name, for the console to offer them.
     offered: Mapping[str, Resource] = field(default_factory=dict)
     is_danger: bool = False

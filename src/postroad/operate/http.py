@@ -1,18 +1,23 @@
-"""HTTP lists of resources: filters, sort and cursor as query parameters, rows as OpenAPI models."""
+"""HTTP lists and actions of resources, with their OpenAPI models.
+
+A list has filters, sort and cursor as query parameters. An action has its arguments and options in
+the body, as its command has them; `…/all` runs it on all rows that match the filters in the query.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.encoders import jsonable_encoder
-from pydantic import BaseModel, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from starlette.responses import JSONResponse, Response
 
+from postroad.operate.action import Action
 from postroad.operate.resource import Kind, Page, Resource
 from postroad.web.pages import Page as PageModel
 from postroad.web.problems import problem_responses
@@ -104,21 +109,80 @@ def add_list(
     )
 
 
-def _parameters(resource: Resource, size: int) -> list[inspect.Parameter]:
-    def parameter(name: str, kind: Any, default: Any, help_: str, **limits: Any) -> Any:
-        annotation = Annotated[kind, Query(description=help_, **limits)]
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
+def add_action(
+    routes: APIRouter,
+    action: Action,
+    run: Callable[..., Awaitable[Mapping[str, Any]]],
+) -> None:
+    """Add the call of an action on rows that the body names, and that on all that match a filter.
 
-    found = [inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)]
-    limit = parameter("limit", int, size, "Rows per page.", ge=1, le=MAX_LIMIT)
+    `run` takes the request, the action, the arguments, the filters or None, and whether it is a dry
+    run; it checks the caller's right and returns the facts of `Action.run`.
+    """
+    resource = action.resource
+    path = f"/{resource.plural}/{action.verb}".replace("_", "-")
+    name = f"{action.verb}_{resource.name.replace('.', '_')}".replace("-", "_")
+
+    def add(path: str, name: str, fields: Mapping[str, Any], filters: Any) -> None:
+        body = create_model(f"{name.title().replace('_', '')}Given", __config__=_STRICT, **fields)
+
+        async def answer(request: Request, given: Any, **where: Any) -> Response:
+            arguments = dict(given)
+            is_dry_run = arguments.pop("is_dry_run")
+            found = None if filters is None else where
+            facts = await run(request, action, arguments, found, is_dry_run)
+            done = {"status": "OK", **facts, "is_dry_run": is_dry_run}
+            return JSONResponse(jsonable_encoder(done))
+
+        parameters = [_keyword("request", Request), _keyword("given", body), *(filters or ())]
+        answer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        answer.__name__, answer.__doc__ = name, action.summary.partition("\n\nExample:")[0]
+        problems = problem_responses(401, 403, 404, 409, 422, 503)
+        routes.add_api_route(
+            path, answer, methods=["POST"], response_model=None,
+            responses={200: {"model": dict[str, Any]}, **problems},
+        )  # fmt: skip
+
+    dry = Annotated[bool, Field(description="Change nothing, only report what would be done.")]
+    fields: dict[str, Any] = {"is_dry_run": (dry, False)}
+    for one in action.parameters:
+        kind = one.type if one.is_required else one.type | None
+        described = Field(... if one.is_required else one.default, description=one.help)
+        fields[one.name.rstrip("_")] = (kind, described)
+    add(path, name, fields, None)
+    if action.is_bulk:
+        taken = {action.parameters[0].name, *action.columns, *(f.name for f in resource.filters)}
+        rest = {name: one for name, one in fields.items() if name not in taken}
+        add(f"{path}/all", f"{name}_all", rest, _filters(resource))
+
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+def _keyword(name: str, annotation: Any, **more: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, **more)
+
+
+def _parameter(name: str, kind: Any, default: Any, help_: str, **limits: Any) -> inspect.Parameter:
+    return _keyword(name, Annotated[kind, Query(description=help_, **limits)], default=default)
+
+
+def _parameters(resource: Resource, size: int) -> list[inspect.Parameter]:
     help_ = "The cursor of the previous page. A page of a search may be empty and still have one."
-    found += [limit, parameter("cursor", str | None, None, help_)]
     names = Literal[tuple(resource.sort_keys)]  # type: ignore[valid-type]
-    found.append(parameter("sort", names | None, None, "The column to sort by."))
-    found.append(parameter("order", Literal["asc", "desc"] | None, None, "asc or desc."))
+    return [
+        _keyword("request", Request),
+        _parameter("limit", int, size, "Rows per page.", ge=1, le=MAX_LIMIT),
+        _parameter("cursor", str | None, None, help_),
+        _parameter("sort", names | None, None, "The column to sort by."),
+        _parameter("order", Literal["asc", "desc"] | None, None, "asc or desc."),
+        *_filters(resource),
+    ]
+
+
+def _filters(resource: Resource) -> list[inspect.Parameter]:
+    found = []
     for one in resource.filters:
         kind: Any = Literal[tuple(one.choices)] if one.choices else bool if one.is_flag else str
-        found.append(parameter(one.name, kind | None, None, one.help or one.title))
+        found.append(_parameter(one.name, kind | None, None, one.help or one.title))
     return found

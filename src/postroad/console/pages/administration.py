@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from postroad.bus.resources import WORKERS
 from postroad.console.accounts import ROLES
 from postroad.console.connections import Place
 from postroad.console.errors import NameTaken
@@ -39,6 +40,8 @@ async def _workers(view: View) -> None:
     title, advice = t("worker.services"), element("code", "postroad up")
     more = {"": button}
     await show_resource(view, SERVICES, none="worker.none", advice=advice, more=more, title=title)
+    title, none, name = t("worker.handlers"), "worker.no_handler", "handler_"
+    await show_resource(view, WORKERS, none=none, title=title, has_form=False, name=name)
     title, none, name = t("worker.sessions"), "worker.no_session", "session_"
     await show_resource(view, SESSIONS, none=none, title=title, has_form=False, name=name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from nicegui import ui
@@ -25,7 +25,7 @@ from postroad.bus.resources import (
     SCHEDULES,
 )
 from postroad.console.frame import page
-from postroad.console.history import Point, posted_per_second
+from postroad.console.history import SPANS, Point, posted_per_second, traffic
 from postroad.console.markup import (
     Markup,
     address,
@@ -40,7 +40,7 @@ from postroad.console.markup import (
 from postroad.console.pages.bus_actions import post_button
 from postroad.console.parts.charts import Line, line_chart, spark
 from postroad.console.parts.dialogs import action_button
-from postroad.console.parts.lists import empty, figures, page_tabs
+from postroad.console.parts.lists import empty, figures, page_tabs, tabs
 from postroad.console.parts.resources import (
     action_buttons,
     ask_all,
@@ -51,6 +51,7 @@ from postroad.console.parts.resources import (
     show_resource,
     title_of,
 )
+from postroad.console.resources import SERVICES
 from postroad.console.view import View
 from postroad.operate import Row
 
@@ -105,15 +106,28 @@ async def _queues(view: View) -> None:
         advice=advice,
         sort="depth",
     )
-    with ui.element("div").classes("columns"):
-        _charts(view, history.total)
+    await _charts(view, history.total)
 
 
-def _charts(view: View, points: Callable[[], Sequence[Point]], of: str = "") -> None:
-    """Draw the rates, and the number of messages."""
-    t = view.t
+async def _charts(
+    view: View,
+    points: Callable[[], Sequence[Point]],
+    queue: str | None = None,
+    consumer: str | None = None,
+) -> None:
+    """Draw the rates, and the number of messages: of the last minutes, or stored ones of a span."""
+    t, span = view.t, view.query("span")
+    entries = [
+        (t(f"bus.span_{name or 'live'}"), view.here(span=name), name == span, None)
+        for name in ("", *SPANS)
+    ]
+    ui.html(tabs(t, entries), sanitize=False)
+    of = f" · {consumer}" if consumer else ""
+    if span in SPANS:
+        await _stored_charts(view, span, of, queue, consumer)
+        return
 
-    def rates() -> Mapping[str, Line]:
+    async def rates() -> Mapping[str, Line]:
         found = points()
         lines = {
             kind: [(p.at, getattr(p, f"{kind}_per_second")) for p in found] for kind in HAPPENS
@@ -125,15 +139,69 @@ def _charts(view: View, points: Callable[[], Sequence[Point]], of: str = "") -> 
             if kind in HAPPENS[:2] or any(value for _, value in line)
         }
 
-    def depths() -> Mapping[str, Line]:
+    async def depths() -> Mapping[str, Line]:
         found = points()
         return {
             t(f"bus.{name}"): [(p.at, float(getattr(p, name))) for p in found]
             for name in ("depth", "dmq")
         }
 
-    line_chart(view, t("bus.rates") + of, rates, unit=t("unit.per_second"))
-    line_chart(view, t("bus.depth") + of, depths)
+    async def ages() -> Mapping[str, Line]:
+        return {t("bus.oldest"): [(p.at, p.age_seconds) for p in points()]}
+
+    with ui.element("div").classes("columns"):
+        await line_chart(view, t("bus.rates") + of, rates, unit=t("unit.per_second"))
+        await line_chart(view, t("bus.depth") + of, depths)
+        if consumer:
+            await line_chart(view, t("bus.oldest") + of, ages, unit=t("unit.s"))
+
+
+async def _stored_charts(
+    view: View, span: str, of: str, queue: str | None, consumer: str | None
+) -> None:
+    """Show what happened in a span: totals, messages per minute, how many waited, restarts."""
+    t, (length, step) = view.t, SPANS[span]
+    minutes = step / timedelta(minutes=1)
+
+    async def stored() -> list[Row]:
+        key = ("bus.traffic", span, queue, consumer)
+        return await view.load(key, traffic, span, queue, consumer, age=10)
+
+    async def totals() -> Markup:
+        found = await stored()
+        sums = {kind: sum(row[kind] for row in found) for kind in HAPPENS}
+        return figures(
+            (t(f"bus.{kind}"), number(count), "bad" if kind == "died" and count else "")
+            for kind, count in sums.items()
+        )
+
+    async def rates() -> Mapping[str, Line]:
+        found = await stored()
+        return {
+            t(f"bus.{kind}"): [(row["at"], row[kind] / minutes) for row in found]
+            for kind in HAPPENS
+            if kind in HAPPENS[:2] or any(row[kind] for row in found)
+        }
+
+    async def waiting() -> Mapping[str, Line]:
+        found = await stored()
+        return {
+            t(f"bus.{title}"): [(row["at"], row[name]) for row in found if row[name] is not None]
+            for name, title in (("waiting", "depth"), ("dead", "dmq"))
+        }
+
+    started: dict[datetime, list[str]] = {}
+    for one in await view.load("services", SERVICES.all):
+        if one["since"] > datetime.now(UTC) - length:
+            started.setdefault(one["since"].replace(second=0, microsecond=0), []).append(
+                one["name"]
+            )
+    restarts = [(at, ", ".join(names)) for at, names in started.items()]
+    await view.live(totals)
+    with ui.element("div").classes("columns"):
+        title, unit = t("bus.rates") + of, t("unit.per_minute")
+        await line_chart(view, title, rates, unit=unit, restarts=restarts)
+        await line_chart(view, t("bus.depth") + of, waiting, restarts=restarts)
 
 
 def bus_figures(view: View, found: Sequence[ConsumerStatus]) -> list[tuple[str, object, str]]:
@@ -217,15 +285,8 @@ async def _queue(view: View) -> None:
         browse = address("bus", "queues", name, "messages", consumer=consumer)
         ui.html(link(t("bus.browse"), browse, class_="button plain"), sanitize=False)
     points = partial(view.context.history.of, name, consumer)
-    with ui.element("div").classes("columns"):
-        _charts(view, points, f" · {consumer}")
-        line_chart(
-            view,
-            f"{t('bus.oldest')} · {consumer}",
-            lambda: {t("bus.oldest"): [(p.at, p.age_seconds) for p in points()]},
-            unit=t("unit.s"),
-        )
-        ui.html(detail_facts(view, QUEUES, shape, t("bus.shape")), sanitize=False)
+    await _charts(view, points, name, consumer)
+    ui.html(detail_facts(view, QUEUES, shape, t("bus.shape")), sanitize=False)
     await view.live(measured)
 
 

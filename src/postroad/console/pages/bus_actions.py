@@ -91,7 +91,7 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
         async def submit() -> bool:
             given = {name: str(one.value or "") for name, one in fields.items()}
             changed = {name: value for name, value in given.items() if value != shown[name]}
-            run = partial(connections.run, EDIT_DEAD.run, view.by, iid=iid, **changed)
+            run = partial(connections.run, EDIT_DEAD.run, view.supplied, iid=iid, **changed)
             return await view.act("bus.edit", iid, run, detail={"changed": list(changed)})
 
         await ask(view, t("bus.edit"), t("bus.edit"), submit, fill=fill, test="edit-send")

@@ -7,7 +7,7 @@ from nicegui import ui
 from postroad.console.frame import page
 from postroad.console.markup import Markup, number
 from postroad.console.pages.coordination_parts import coordinator, readers
-from postroad.console.parts.charts import line_chart
+from postroad.console.parts.charts import Line, line_chart
 from postroad.console.parts.lists import figures, gone
 from postroad.console.parts.resources import show_resource
 from postroad.console.view import View
@@ -38,10 +38,10 @@ async def _overview(view: View) -> None:
 
     await view.live(head)
     await show_resource(view, READERS, connections, none="coordination.no_reader", name="reader_")
-    line_chart(
-        view,
-        t("coordination.lag"),
-        lambda: {name: list(points) for name, points in view.context.more.get("lag", {}).items()},
-    )
+
+    async def lags() -> dict[str, Line]:
+        return {name: list(points) for name, points in view.context.more.get("lag", {}).items()}
+
+    await line_chart(view, t("coordination.lag"), lags)
     to, none = ("coordination", "events"), "coordination.no_event"
     await show_resource(view, EVENTS, connections, to=to, none=none, actions=(RETRY,))

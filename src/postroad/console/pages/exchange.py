@@ -13,7 +13,7 @@ from postroad.console.pages.exchange_parts import databases, exchange_tabs, proc
 from postroad.console.parts.lists import figures
 from postroad.console.parts.resources import resource_table, show_resource
 from postroad.console.view import View
-from postroad.exchange.resources import DATABASES, PROCESSES
+from postroad.exchange.resources import CLIENTS, DATABASES, PROCESSES, RENEW
 
 # As many columns as fit on a screen of common width.
 DATABASE_COLUMNS = (
@@ -59,6 +59,13 @@ async def _overview(view: View) -> None:
     )
     await view.live(doubts)
     await show_resource(view, PROCESSES, to=TO, names=PROCESS_COLUMNS, none="exchange.no_process")
+
+
+@page("/exchange/clients", "exchange", "exchange.clients")
+async def _clients(view: View) -> None:
+    ui.html(exchange_tabs(view, "clients"), sanitize=False)
+    none, advice = "exchange.no_client", element("code", "postroad exchange clients add")
+    await show_resource(view, CLIENTS, none=none, advice=advice, row_actions=(RENEW,))
 
 
 def _totals(view: View, found: Sequence[dict[str, Any]]) -> Markup:

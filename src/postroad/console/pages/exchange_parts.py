@@ -27,6 +27,7 @@ def exchange_tabs(view: View, shown: str) -> Markup:
     pages = {
         "processes": ("exchange.processes", address("exchange")),
         "messages": ("exchange.messages", address("exchange", "messages")),
+        "clients": ("exchange.clients", address("exchange", "clients")),
     }
     return page_tabs(view, shown, pages)
 

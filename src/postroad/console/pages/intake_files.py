@@ -5,12 +5,14 @@ from __future__ import annotations
 from nicegui import ui
 
 from postroad.console.frame import page
-from postroad.console.markup import Markup, address, element, moment
+from postroad.console.markup import NOTHING, Markup, address, element, joined, link, moment
 from postroad.console.pages.intake_parts import bar, intake_tabs
+from postroad.console.pages.messages import copies_card
 from postroad.console.parts.lists import timeline
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import View
 from postroad.intake.resources import FILES, REIMPORT, RETRY, SKIP
+from postroad.operate import Row
 
 FILE_ACTIONS = (RETRY, SKIP, REIMPORT)
 
@@ -42,9 +44,20 @@ async def file_page(view: View) -> None:
             )
             for step in row["history"]
         ]
-        progress = {"bytes_done": lambda row: bar(row["bytes_done"], row["filesize"])}
+        progress = {
+            "bytes_done": lambda row: bar(row["bytes_done"], row["filesize"]),
+            "notice": _notice,
+        }
         details = detail_facts(view, FILES, row, t("intake.file"), progress)
-        return element("div", details, timeline(t, steps), class_="columns")
+        shown = element("div", details, timeline(t, steps), class_="columns")
+        notice = await copies_card(view, row["notice"]) if row["notice"] else None
+        return joined((shown, notice))
 
     await action_buttons(view, connections, FILE_ACTIONS, now)
     await view.live(shown)
+
+
+def _notice(row: Row) -> Markup | str:
+    if row["notice"] is None:
+        return NOTHING
+    return link(row["notice"], address("bus", "messages", row["notice"]), class_="mono")

@@ -17,7 +17,7 @@ from postroad.console.parts.resources import action_buttons, detail_facts, open_
 from postroad.console.view import BAD, GOOD, View
 from postroad.intake import operations
 from postroad.intake.credentials import Credentials
-from postroad.intake.resources import PAUSE, REMOVE, RESUME, SERVERS, TRUST
+from postroad.intake.resources import PAUSE, REMOVE, RENEW, RESUME, SERVERS, TRUST
 from postroad.operate import Action
 
 
@@ -153,7 +153,7 @@ async def server_page(view: View) -> None:
         with ui.element("div").classes("row"):
             press_button(t("intake.test"), test, "main", "test-server")
             press_button(t("intake.change"), edit, test="change-server")
-    await action_buttons(view, connections, [PAUSE, RESUME, TRUST], now)
+    await action_buttons(view, connections, [PAUSE, RESUME, TRUST, RENEW], now)
     question = t("intake.delete_question", server=first["name"], files=number(first["completed"]))
     await action_buttons(view, connections, [REMOVE], now, question, then=leave)
     files = link(t("intake.files"), address("intake", "files", server=first["name"]))

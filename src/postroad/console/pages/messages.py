@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
 
 from nicegui import app, ui
 from starlette.responses import PlainTextResponse, Response
 
 from postroad.bus import BusError, browse
-from postroad.bus.browse import STATES, State
+from postroad.bus.browse import STATES, BrowsedMessage, State
 from postroad.bus.resources import (
     DEAD,
     DEAD_ACTIONS,
@@ -20,6 +22,7 @@ from postroad.bus.resources import (
     PURGE_MESSAGES,
     REDRIVE_MESSAGES,
     TIMES,
+    WORKERS,
 )
 from postroad.console.context import Context
 from postroad.console.frame import page
@@ -63,6 +66,7 @@ COPIES = (
     Column("consumer", "Consumer", "Подписчик"),
     Column("state", "State", "Состояние", "state"),
     *(MESSAGES.column(name) for name in ("attempts", "error", "due_at")),
+    Column("holder", "Held by", "Кто держит"),
 )
 
 
@@ -167,7 +171,7 @@ async def _message(view: View) -> None:
         return card(title, facts(values.items()) if values else none)
 
     async def copies() -> Markup:
-        found = await view.cached(("bus.message", iid), lambda: browse.find(view.context.bus, iid))
+        found = await copies_of(view, iid)
         kept = await view.load(("bus.originals", iid), DEAD_ORIGINALS.all, {"iid": iid})
         title = t("bus.originals")
         shown_before = [card(title, part_table(view, DEAD_ORIGINALS.listed, kept, label=title))]
@@ -176,13 +180,13 @@ async def _message(view: View) -> None:
             missing = gone(t("bus.message_gone"), t("bus.message_gone_advice"))
             return joined((missing, originals))
         shown = found[0][2]
-        rows = [{"consumer": name, "state": state, **asdict(one)} for name, state, one in found]
-        listed = part_table(view, COPIES, rows, label=t("bus.copies"))
         data = element("pre", pretty(shown.data), class_="data", tabindex="0")
         is_cut = shown.data is not None and len(shown.data.encode()) < (shown.size or 0)
         length = len(shown.data or "") if is_cut else None
         note = download_note(t, shown.size, length, address("bus", "data", iid), f"{iid}.txt")
         times = {t("bus.added"): moment(shown.added), t("bus.expires"): moment(shown.expires)}
+        if trace := (shown.headers.get("traceparent") or "").split("-")[1:2]:
+            times[t("bus.trace")] = element("code", trace[0])
         parts = element(
             "div",
             card(t("bus.data"), data, note=note),
@@ -192,12 +196,45 @@ async def _message(view: View) -> None:
             class_="columns",
         )
         gap = element("div", style="height:20px")
-        return joined((card(t("bus.copies"), listed), gap, parts, originals))
+        return joined((await copies_card(view, iid), gap, parts, originals))
 
     messages = (t("bus.messages"), address("bus", "queues", queue, "messages"))
     ui.html(_crumbs(view, queue, messages, (iid, None)), sanitize=False)
     await message_buttons(view, queue, iid)
     await view.live(copies)
+
+
+async def copies_of(view: View, iid: str) -> list[tuple[str, State, BrowsedMessage]]:
+    """Return every copy of a message, shared by all pages."""
+    return await view.cached(("bus.message", iid), lambda: browse.find(view.context.bus, iid))
+
+
+async def copies_card(view: View, iid: str) -> Markup:
+    """Show the state of a message at each consumer of its queue, and who holds it."""
+    t, found = view.t, {name: (state, one) for name, state, one in await copies_of(view, iid)}
+    holders = (await view.load(("bus.holders", iid), WORKERS.page, {"holds": iid})).rows
+    held = {row["consumer"]: row for row in holders}
+    queue, rows = iid.partition(".")[0], list[Row]()
+    for consumer in await view.cached(
+        ("bus.consumers", queue), partial(view.context.bus.consumers, queue)
+    ):
+        name = consumer.consumer
+        state, copy = found.get(name, ("passed" if consumer.selector else "consumed", None))
+        facts = asdict(copy) if copy else dict.fromkeys(("attempts", "error", "due_at"))
+        rows.append({"consumer": name, "state": state, **facts, "holder": held.get(name)})
+    cells = {"holder": partial(_holder, view, iid)}
+    return card(t("bus.copies"), part_table(view, COPIES, rows, label=t("bus.copies"), cells=cells))
+
+
+def _holder(view: View, iid: str, row: Row) -> Markup | str:
+    """Show the worker that holds a leased message, and since when it does."""
+    if row["state"] != "leased":
+        return NOTHING
+    if row["holder"] is None:
+        return view.t("bus.holder_unknown")
+    one = row["holder"]
+    age = view.t.age(datetime.now(UTC) - datetime.fromisoformat(one["held"][iid]))
+    return joined((link(f"{one['host']}, PID {one['pid']}", address("workers")), f" · {age}"))
 
 
 @page("/bus/dead", "bus", "bus.dead")

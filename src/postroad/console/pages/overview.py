@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from postroad.console.flow_map import Map, draw
+from postroad.console.flow_map import Map, draw, draw_list
 from postroad.console.flow_map import figures as map_figures
-from postroad.console.flow_map_narrow import draw_narrow
 from postroad.console.frame import page
 from postroad.console.incidents import Incident, incidents
 from postroad.console.markup import Markup, address, card, element, joined, link, number
@@ -32,7 +31,7 @@ async def _overview(view: View) -> None:
 
     async def totals() -> Markup:
         wrong = await incidents(view)
-        open_ones = [one for one in wrong if one.acked_by is None]
+        open_ones = [one for one in wrong if not one.is_handled]
         tone = "bad" if any(one.is_urgent for one in wrong) else "wait" if open_ones else "good"
         alerts = (t("overview.alerts"), number(len(open_ones)), tone)
         return figures([alerts, *bus_figures(view, await view.status())])
@@ -79,7 +78,7 @@ def _picture(view: View, flow: Map) -> Markup:
         return element("div", empty(view.t("overview.nothing"), advice), class_="empty")
     label = view.t("overview.map")
     # A phone shows one of the two, a large screen the other; both are updated.
-    return joined((draw(flow, label), draw_narrow(flow, label)))
+    return joined((draw(flow, label), draw_list(flow, label)))
 
 
 def _incident_card(view: View, wrong: Sequence[Incident]) -> Markup:

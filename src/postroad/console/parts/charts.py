@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,17 +15,27 @@ COLOURS = ("#1098ad", "#2b8a3e", "#e8890c", "#e03131", "#7950f2")
 Line = Sequence[tuple[datetime, float]]
 
 
-def line_chart(
-    view: View, title: str, lines: Callable[[], Mapping[str, Line]], *, unit: str = ""
+async def line_chart(
+    view: View,
+    title: str,
+    lines: Callable[[], Awaitable[Mapping[str, Line]]],
+    *,
+    unit: str = "",
+    restarts: Sequence[tuple[datetime, str]] = (),
 ) -> None:
-    """Draw lines that are updated with every refresh."""
+    """Draw lines that are updated with every refresh, and vertical lines at restarts."""
+
+    async def options() -> dict[str, Any]:
+        return _options(await lines(), unit, restarts)
+
+    first = await options()
     with ui.element("section").classes("card"):
         ui.html(element("h2", title), sanitize=False)
-        chart = ui.echart(_options(lines(), unit)).classes("chart")
+        chart = ui.echart(first).classes("chart")
         chart.props(f'role="img" aria-label="{title}"')
 
     async def again() -> None:
-        fresh = _options(lines(), unit)
+        fresh = await options()
         if fresh["series"] != chart.options["series"]:
             chart.options.update(fresh)
             chart.update()
@@ -33,8 +43,16 @@ def line_chart(
     view.on_refresh(again)
 
 
-def _options(lines: Mapping[str, Line], unit: str) -> dict[str, Any]:
+def _options(
+    lines: Mapping[str, Line], unit: str, restarts: Sequence[tuple[datetime, str]]
+) -> dict[str, Any]:
     grey = {"color": "#8796a5"}
+    marked = {
+        "symbol": "none",
+        "lineStyle": {**grey, "type": "dashed"},
+        "label": {**grey, "formatter": "{b}", "width": 120, "overflow": "truncate"},
+        "data": [{"xAxis": at.isoformat(), "name": name} for at, name in restarts],
+    }
     icon = {"icon": "roundRect", "itemWidth": 12, "itemHeight": 4}
     label, least = f"{{value}} {unit}".strip(), 0 if unit else 1
     return {
@@ -66,8 +84,9 @@ def _options(lines: Mapping[str, Line], unit: str) -> dict[str, Any]:
                 "data": [
                     [at.isoformat(timespec="milliseconds"), round(value, 3)] for at, value in points
                 ],
+                **({"markLine": marked} if restarts and not place else {}),
             }
-            for name, points in lines.items()
+            for place, (name, points) in enumerate(lines.items())
         ],
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal
 
 from nicegui import ui
@@ -45,6 +45,7 @@ async def ask(
     tone: Tone = "main",
     test: str = "confirm",
     has_fields: bool = True,
+    can_cancel: bool = True,
 ) -> None:
     """Show a dialog with the fields that `fill` creates, and call `submit` when it is confirmed.
 
@@ -67,7 +68,8 @@ async def ask(
         fill()
         with ui.row().classes("row"):
             confirmed = press_button(label, press, tone, test)
-            press_button(view.t("common.cancel"), dialog.close, "quiet")
+            if can_cancel:
+                press_button(view.t("common.cancel"), dialog.close, "quiet")
     view.open_dialogs += 1
     try:
         await dialog
@@ -76,6 +78,21 @@ async def ask(
         # The page may have been left while the dialog was open; then it no longer exists.
         if not dialog.is_deleted:
             dialog.delete()
+
+
+async def show_once(view: View, title: str, values: Iterable[str]) -> None:
+    """Show secrets that are stored nowhere in the clear, until the user has copied them."""
+
+    def fill() -> None:
+        ui.label(view.t("common.shown_once"))
+        for value in values:
+            shown = element("pre", value, class_="data", tabindex="0", data_test="secret")
+            ui.html(shown, sanitize=False)
+
+    async def close() -> bool:
+        return True
+
+    await ask(view, title, view.t("common.copied"), close, fill=fill, can_cancel=False)
 
 
 def action_button(

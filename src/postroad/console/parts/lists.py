@@ -92,9 +92,10 @@ def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:
 
 
 def severity_badge(view: View, one: Incident) -> Markup:
-    """Show the severity of an incident, or that it was acknowledged."""
-    if one.acked_by is not None:
-        return element("span", view.t.state("acked"), class_="badge plain")
+    """Show the severity of an incident, or that it was acknowledged or muted."""
+    if one.is_handled:
+        state = "muted" if one.owner is None else "acked"
+        return element("span", view.t.state(state), class_="badge plain")
     return element(
         "span", view.t.state(one.severity), class_=f"badge {SEVERITY_TONES[one.severity]}"
     )

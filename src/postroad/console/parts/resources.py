@@ -12,7 +12,7 @@ from typing import Any
 
 from nicegui import ui
 
-from postroad.console.connections import Connections
+from postroad.console.connections import Connections, Place
 from postroad.console.markup import (
     NOTHING,
     Markup,
@@ -30,7 +30,14 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.markup import Column as Head
-from postroad.console.parts.dialogs import Tone, action_button, ask, field, row_button
+from postroad.console.parts.dialogs import (
+    Tone,
+    action_button,
+    ask,
+    field,
+    row_button,
+    show_once,
+)
 from postroad.console.parts.lists import (
     choice_field,
     crumbs,
@@ -41,7 +48,7 @@ from postroad.console.parts.lists import (
     pager,
     search_field,
 )
-from postroad.console.view import GOOD, PageEnds, View
+from postroad.console.view import BAD, GOOD, PageEnds, View
 from postroad.operate import Action, Column, Filter, Parameter, Resource, Row
 from postroad.operate.resource import MAX_COUNTED, MAX_SEARCHED, NUMBERS
 
@@ -272,17 +279,27 @@ async def show_resource(
 def _row_buttons(
     view: View, connections: Connections, actions: Sequence[Action]
 ) -> Callable[[Row], object]:
-    """Return what shows the buttons of a row, which act without a question."""
+    """Return what shows the buttons of a row, which ask only where it is needed."""
 
     async def act(action: Action, identity: str) -> None:
-        row = partial(connections.run, action.resource.one, identity)
-        await _act(view, connections, action, identity, row)
+        place = connections
+
+        async def read() -> Row:
+            return await connections.run(action.resource.one, identity)
+
+        if action.place == "connection" and isinstance(connections, Place):
+            # The list is not in a table, but the action is on the database.
+            place = view.context.connections
+        if action.is_danger or any(one.is_required for one in action.parameters[1:]):
+            await ask_action(view, place, action, await read(), {})
+        else:
+            await _act(view, place, action, identity, read)
 
     def show(row: Row) -> Markup:
         buttons = [
             row_button(view, title_of(view, one), one.verb, str(row[one.resource.row_name]))
             for one in actions
-            if one.is_offered(row)
+            if one.is_offered(row) and view.may(one.role)
         ]
         return element("div", buttons, class_="acts")
 
@@ -299,17 +316,29 @@ async def _act(
     row: Callable[[], Awaitable[Row]],
     more: Mapping[str, Any] | None = None,
     then: Callable[[Action], object] | None = None,
+    secrets: list[str] | None = None,
 ) -> bool:
-    """Run an action on a row as the signed-in account, with `more` arguments."""
+    """Run an action on a row as the signed-in account, with `more` arguments.
+
+    `secrets` gets the results that are to be shown once.
+    """
 
     async def do() -> Any:
-        done = await connections.run(action.run_on, view.by, await row(), **(more or {}))
+        done = await connections.run(action.run_on, view.supplied, await row(), **(more or {}))
+        if secrets is not None:
+            named = set(action.secrets) - (more or {}).keys()
+            secrets.extend(str(done[name]) for name in sorted(named) if done.get(name))
         if then is not None:
             then(action)
         return done.get("status") or done.get(action.result)
 
     name = f"{action.resource.component}.{action.verb}"
-    return await view.act(name, target, do, role=action.role, detail=more)
+    recorded = {
+        name: str(value) if isinstance(value, timedelta) else value
+        for name, value in (more or {}).items()
+        if name not in action.secrets
+    }
+    return await view.act(name, target, do, role=action.role, detail=recorded)
 
 
 async def _filter_form(
@@ -381,7 +410,9 @@ async def ask_all(
         async def run() -> int:
             nonlocal total
             async with connections.lend() as connection:
-                async for so_far in action.run_on_matching(connection, view.by, given, **arguments):
+                async for so_far in action.run_on_matching(
+                    connection, view.supplied, given, **arguments
+                ):
                     total = so_far["count"]
                     shown.message = t("common.changed", count=number(total))
             return total
@@ -451,13 +482,20 @@ async def _ask(
             kind: Callable[..., Any] = ui.number if one.type is timedelta else ui.input
             if one.name in offered:
                 kind, given = ui.select, {"options": offered[one.name], "with_input": True}
-            fields[one.name] = field(kind, titles[one.name], one.name, "maxlength=500", **given)
+            props = "maxlength=500"
+            if one.name in action.secrets:
+                props, given = f'{props} autocomplete="new-password"', {"password": True}
+            fields[one.name] = field(kind, titles[one.name], one.name, props, **given)
 
     def argument(one: Parameter) -> Any:
         value = fields[one.name].value or None
         return timedelta(minutes=value) if value and one.type is timedelta else value
 
     async def submit() -> bool:
+        missing = [titles[one.name] for one in asked if one.is_required and not argument(one)]
+        if missing:
+            view.notify(view.t("common.needed", names=", ".join(missing)), BAD)
+            return False
         return await do({one.name: argument(one) for one in asked})
 
     tone: Tone = "danger" if action.is_danger else "main"
@@ -532,18 +570,22 @@ async def ask_action(
     needed = [
         one
         for one in action.parameters[1:]
-        if one.name in ("reason", *action.asked) or (one.is_required and one.name not in more)
+        if one.name in ("reason", *action.asked, *action.secrets)
+        or (one.is_required and one.name not in more)
     ]
+    secrets: list[str] = []
 
     async def same() -> Row:
         return row
 
     async def do(asked: Mapping[str, Any]) -> bool:
         given = {**more, **{name: value for name, value in asked.items() if value}}
-        return await _act(view, connections, action, target, same, given, then)
+        return await _act(view, connections, action, target, same, given, then, secrets)
 
     question = question or view.t("common.sure", action=title, target=target)
     await _ask(view, connections, action, title, question, do, needed)
+    if secrets:
+        await show_once(view, title, secrets)
 
 
 async def action_buttons(

@@ -32,7 +32,7 @@
   window.postroadMap = {
     update(edges, nodes) {
       for (const [id, edge] of Object.entries(edges)) {
-        // There are two pictures, a wide and a narrow one, with the same edges.
+        // There is a picture and, for phones, a list, with the same edges.
         for (const label of document.querySelectorAll(`.map [data-rate="${id}"]`)) label.textContent = edge.label;
         for (const flow of document.querySelectorAll(`.map [data-flow="${id}"]`)) {
           flow.classList.toggle("moving", edge.rate > 0);
