@@ -79,6 +79,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "alerts": "/alerts",
         "all-alerts": "/alerts?show=all",
         "workers": "/workers",
+        "no-log": "/workers/nobody/log",
         "settings": "/settings",
         "accounts": "/accounts",
         "audit": "/audit",

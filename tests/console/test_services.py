@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import LiteralString
 
 import httpx
 import psycopg
+import pytest
+from playwright.sync_api import Browser, expect
 
 from postroad.cli.supervisor import ServicePlan, Supervised, Supervisor
 from postroad.cli.up_report import Reporter
@@ -16,8 +19,10 @@ from postroad.console.services import ServiceReport, report_services
 from postroad.postgres.connections import connect_async
 from postroad.service import Service
 from postroad.testing import wait_until
+from tests.console.test_every_page import faults
 from tests.fixtures.console import RunningConsole, end_part, start_part
 from tests.fixtures.processes import free_port
+from tests.fixtures.up import Start, addresses
 
 STATES: LiteralString = "select host, name, state from console.services()"
 
@@ -92,3 +97,28 @@ def test_the_gateway_of_up_asks_for_its_token(console: RunningConsole) -> None:
         assert httpx.get(url, headers=right).status_code == 200
     finally:
         end_part(process)
+
+
+@pytest.mark.timeout(300)
+def test_a_service_is_restarted_in_two_clicks_and_its_log_read_in_one(
+    start: Start, folder: Path, browser: Browser
+) -> None:
+    del folder
+    table = addresses(start("--port", "0", "--only=web", "--only=maintenance"))
+    page = browser.new_context(locale="en", viewport={"width": 1360, "height": 900}).new_page()
+    page.set_default_timeout(60_000)
+    page.goto(f"{table['console']}/workers")
+    page.fill("#name", table["login"])
+    page.fill("#password", table["password"])
+    page.click("button[type=submit]")
+    row = page.get_by_role("row", name="maintenance").first
+    expect(row).to_contain_text("running")
+    # The web service shows this page: it has a log, and no button.
+    expect(page.locator('[data-test="restart-row"]')).to_have_count(1)
+    row.locator('[data-test="restart-row"]').click()
+    page.locator('[data-test="confirm"]').click()
+    expect(row.locator("td").nth(2)).to_have_text("1")
+    expect(row).to_contain_text("running")
+    row.get_by_role("link", name="Log").click()
+    expect(page.locator("pre.data")).to_contain_text("service_ended")
+    assert faults(page) == []

@@ -57,6 +57,10 @@ class Operator:
 def check_access(page: Page) -> None:
     """Let axe look at the page when no notice fades over it."""
     expect(page.locator(".q-notification")).to_have_count(0)
+    page.wait_for_function(
+        "document.getAnimations().every((one) => one.playState !== 'running'"
+        " || one.effect.getComputedTiming().iterations === Infinity)"
+    )
     assert faults(page) == []
 
 
@@ -280,7 +284,7 @@ def test_a_file_leads_to_its_notice_and_to_its_consumers_in_two_clicks(
         page = open_page("/intake/files", role="viewer")
         operator = Operator(page)
         operator.click(page.get_by_role("link", name="prices.csv"))
-        expect(page.locator("main")).to_contain_text("shop/prices.csv")
+        expect(page.locator("#main")).to_contain_text("shop/prices.csv")
         expect(page.get_by_role("row", name="bookkeeping")).to_contain_text("consumed")
         expect(page.get_by_role("row", name="default")).to_contain_text("ready")
         operator.click(page.get_by_role("link", name=iid))

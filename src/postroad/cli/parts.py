@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postroad.cli.context import Application
@@ -39,6 +40,10 @@ class PartContext:
     mounts: Mounts | None = None
     # Ends a sample service for that many seconds; None where the user's own data could be affected.
     crash: Callable[[str, float], None] | None = None
+
+    # Restarts a service of `up`, and the folder of their logs.
+    restart: Callable[[str], bool] | None = None
+    logs: Path | None = None
 
     def publish(self, prefix: str) -> Publish | None:
         """Return the function that mounts an application below a prefix of the server of `up`."""

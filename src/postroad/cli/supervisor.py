@@ -176,6 +176,14 @@ class Supervisor:
             if child.name == name:
                 child.crash(away_seconds)
 
+    def restart(self, name: str) -> bool:
+        """Ask a service to stop, so that it is started again; False if it cannot be restarted."""
+        for child in self.children:
+            if child.name == name and child.service is not None and not child.plan.is_vital:
+                child.service.request_stop()
+                return True
+        return False
+
     async def report_delays(self, report: Callable[[str], object]) -> None:
         """Report the services that are not ready yet, with the last error of each, until cancelled.
 

@@ -109,7 +109,8 @@ async def _up(
         # Faults are for the sample, on a database that only this installation uses.
         is_safe = wishes["has_sample"] and application.named_database is None
         crash = supervisor.crash if is_safe else None
-        context = PartContext(application, dsn, wishes, mounts, crash)
+        logs = _logs(application)
+        context = PartContext(application, dsn, wishes, mounts, crash, supervisor.restart, logs)
         click.echo(f"starting {', '.join(part.name for part in parts)} …")
         starting = asyncio.create_task(supervisor.start(*(_plan(context, part) for part in parts)))
         reporting = asyncio.create_task(supervisor.report_delays(click.echo))

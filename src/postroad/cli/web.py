@@ -114,7 +114,8 @@ def _application(context: Context) -> FastAPI:
 
 def _components(context: PartContext, opened: contextlib.AsyncExitStack) -> Components:
     """Return what the pages of the installed components need; `opened` closes it."""
-    components, settings = Components(), context.application.settings
+    components, settings = Components(restart=context.restart), context.application.settings
+    components.logs = context.logs
     if is_there("postroad.exchange"):
         from postroad.cli.exchange_context import exchange_root
         from postroad.exchange.files import open_storage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postroad.console.accounts import Accounts
@@ -24,6 +25,9 @@ class Components:
 
     # The storage of the files of the exchange.
     exchange: Any = None
+    # Restarts a service of this process and its children, whose logs are in a folder.
+    restart: Callable[[str], bool] | None = None
+    logs: Path | None = None
     bridge_addresses: Any = None
     vault: Any = None
     # Connections to coordination's own databases: writer, coordinator, reader.

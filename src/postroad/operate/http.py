@@ -127,7 +127,7 @@ def add_action(
         body = create_model(f"{name.title().replace('_', '')}Given", __config__=_STRICT, **fields)
 
         async def answer(request: Request, given: Any, **where: Any) -> Response:
-            arguments = dict(given)
+            arguments = {names.get(name, name): value for name, value in given}
             is_dry_run = arguments.pop("is_dry_run")
             found = None if filters is None else where
             facts = await run(request, action, arguments, found, is_dry_run)
@@ -143,6 +143,8 @@ def add_action(
             responses={200: {"model": dict[str, Any]}, **problems},
         )  # fmt: skip
 
+    # The underscore at the end of a name avoids a builtin one.
+    names = {one.name.rstrip("_"): one.name for one in action.parameters}
     dry = Annotated[bool, Field(description="Change nothing, only report what would be done.")]
     fields: dict[str, Any] = {"is_dry_run": (dry, False)}
     for one in action.parameters:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nicegui import ui
@@ -12,15 +16,18 @@ from postroad.console.accounts import ROLES
 from postroad.console.connections import Place
 from postroad.console.errors import NameTaken
 from postroad.console.frame import page
-from postroad.console.markup import NOTHING, Markup, badge, element, joined
+from postroad.console.markup import NOTHING, Markup, address, badge, card, element, joined, link
 from postroad.console.parts.dialogs import ask, field, press_button, row_button
+from postroad.console.parts.lists import gone
 from postroad.console.parts.resources import Cells, show_resource
 from postroad.console.passwords import check_password, new_password
 from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS, SETTINGS
 from postroad.console.services import forget_services
 from postroad.console.view import View
-from postroad.operate import Row
+from postroad.operate import Row, RowNotFound
 from postroad.operate.resource import MAX_KEYS
+
+MAX_LOG_BYTES = 64_000
 
 
 @page("/workers", "workers", "nav.workers")
@@ -31,12 +38,27 @@ async def _workers(view: View) -> None:
         run = view.context.connections.run
         await view.act("service.forget", host, lambda: run(forget_services, host))
 
+    async def restart(name: str) -> None:
+        title = t("worker.restart")
+
+        async def submit() -> bool:
+            return await view.act("service.restart", name, partial(_restart, view, name))
+
+        fill = partial(ui.label, t("common.sure", action=title, target=name))
+        await ask(view, title, title, submit, fill=fill, tone="danger", has_fields=False)
+
     def button(row: Row) -> Markup | str:
-        if row["state"] != "lost":
+        if row["state"] == "lost":
+            return row_button(view, t("worker.forget"), "forget", row["host"]) or ""
+        if view.context.components.logs is None or row["host"] != socket.gethostname():
             return ""
-        return row_button(view, t("worker.forget"), "forget", row["host"]) or ""
+        href = address("workers", row["name"], "log")
+        log = link(t("worker.log"), href, class_="button plain small")
+        again = row_button(view, t("worker.restart"), "restart", row["name"])
+        return element("div", [log, again if row["name"] != "web" else None], class_="acts")
 
     view.on_row("forget", forget)
+    view.on_row("restart", restart)
     title, advice = t("worker.services"), element("code", "postroad up")
     more = {"": button}
     await show_resource(view, SERVICES, none="worker.none", advice=advice, more=more, title=title)
@@ -44,6 +66,40 @@ async def _workers(view: View) -> None:
     await show_resource(view, WORKERS, none=none, title=title, has_form=False, name=name)
     title, none, name = t("worker.sessions"), "worker.no_session", "session_"
     await show_resource(view, SESSIONS, none=none, title=title, has_form=False, name=name)
+
+
+async def _restart(view: View, name: str) -> None:
+    restart = view.context.components.restart
+    if restart is None or not restart(name):
+        raise RowNotFound(f"{name} cannot be restarted here", hint="restart its process")
+
+
+@page("/workers/{service}/log", "workers", "worker.log_title", role="operator")
+async def _log(view: View) -> None:
+    name, logs = view.path("service"), view.context.components.logs
+    known = await view.load("services", SERVICES.all)
+    if logs is None or name not in {one["name"] for one in known}:
+        ui.html(gone(view.t("worker.no_log")), sanitize=False)
+        return
+
+    async def shown() -> Markup:
+        text = await asyncio.to_thread(_end_of, logs / f"{name}.log")
+        return card(name, element("pre", text, class_="data", tabindex="0"))
+
+    await view.live(shown)
+
+
+def _end_of(path: Path) -> str:
+    """Read the last lines of a log, the latest first."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - MAX_LOG_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError as failure:
+        return str(failure.strerror)
+    # The first one may be cut.
+    return "\n".join(reversed(lines[1:] if size > MAX_LOG_BYTES else lines))
 
 
 @page("/audit", "audit", "nav.audit", role="admin")

@@ -50,7 +50,7 @@ def _options(
     marked = {
         "symbol": "none",
         "lineStyle": {**grey, "type": "dashed"},
-        "label": {**grey, "formatter": "{b}", "width": 120, "overflow": "truncate"},
+        "label": {**grey, "formatter": "{b}", "position": "insideEndTop"},
         "data": [{"xAxis": at.isoformat(), "name": name} for at, name in restarts],
     }
     icon = {"icon": "roundRect", "itemWidth": 12, "itemHeight": 4}
