@@ -25,7 +25,7 @@ def _public(cls: type) -> dict[str, Any]:
 
 def _uncoloured(text: str) -> str:
     text = re.sub(r"\basync |\bawait |Async", "", text)
-    return text.replace("__a", "__").replace("postroad.bus.async_", "postroad.bus.")
+    return text.replace("__a", "__")
 
 
 @pytest.mark.parametrize(("blocking", "awaiting"), PAIRS[:1] + PAIRS[2:])

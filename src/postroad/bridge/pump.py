@@ -20,9 +20,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from postroad.bridge.calls import Batch, Delivery, call, take, transact
 from postroad.bridge.service import STATE_SECONDS, BridgeService, PumpSettings
 from postroad.bus import calls as bus_calls
-from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.session import run_async
 from postroad.bus.spans import carried
+from postroad.bus.wakeup import AsyncWakeup
 from postroad.postgres.calls import Connection
 from postroad.postgres.listen import ListenHub
 from postroad.settings.values import masked_database_url

@@ -51,11 +51,7 @@ later and `Park(reason)` to give up. This package needs only the driver psycopg.
 
 from __future__ import annotations
 
-from postroad.bus.async_client import AsyncBus
-from postroad.bus.async_maintenance import AsyncMaintenance
-from postroad.bus.async_subscription import AsyncSubscription
-from postroad.bus.async_worker import AsyncWorker
-from postroad.bus.client import Bus
+from postroad.bus.client import AsyncBus, Bus
 from postroad.bus.errors import (
     BusError,
     ConsumerExists,
@@ -91,7 +87,8 @@ from postroad.bus.errors import (
     WrongIsolation,
     WrongPayload,
 )
-from postroad.bus.maintenance import Maintenance
+from postroad.bus.handlers import HeldMessage, MessageBatch, WorkerSettings
+from postroad.bus.maintenance import AsyncMaintenance, Maintenance
 from postroad.bus.message import Lease, LeasedMessage, Message
 from postroad.bus.outcome import Park, Retry
 from postroad.bus.request import Reply
@@ -107,71 +104,19 @@ from postroad.bus.status import (
     Replay,
     StoredMessage,
 )
-from postroad.bus.subscription import Subscription
-from postroad.bus.sync_worker import Worker
-from postroad.bus.worker import HeldMessage, MessageBatch, WorkerSettings
+from postroad.bus.subscription import AsyncSubscription, Subscription
+from postroad.bus.worker import AsyncWorker, Worker
 
 __all__ = [
-    "AsyncBus",
-    "AsyncMaintenance",
-    "AsyncSagas",
-    "AsyncSubscription",
-    "AsyncWorker",
-    "Bus",
-    "BusError",
-    "Consumer",
-    "ConsumerExists",
-    "ConsumerNotFound",
-    "ConsumerStatus",
-    "DeadMessage",
-    "DuplicateIid",
-    "ForeignIid",
-    "HeldMessage",
-    "InvalidArgument",
-    "InvalidName",
-    "InvalidSelector",
-    "LastConsumer",
-    "Lease",
-    "LeaseLost",
-    "LeasedMessage",
-    "Maintained",
-    "Maintenance",
-    "Measured",
-    "Message",
-    "MessageBatch",
-    "NameCollision",
-    "NameTooLong",
-    "NotInstalled",
-    "NotTaken",
-    "OrderCircle",
-    "Park",
-    "Queue",
-    "QueueBusy",
-    "QueueExists",
-    "QueueNotFound",
-    "Replay",
-    "Reply",
-    "RequestTimedOut",
-    "Retry",
-    "RoleMissing",
-    "Saga",
-    "SagaFinished",
-    "SagaNotFound",
-    "SagaPastPivot",
-    "SagaStep",
-    "Sagas",
-    "ScheduleNotFound",
-    "StoredMessage",
-    "Subscription",
-    "TakenInTransaction",
-    "TransactionFailed",
-    "TransactionOwned",
-    "TriggerExists",
-    "TriggerLoop",
-    "TriggerNotFound",
-    "Unsupported",
-    "Worker",
-    "WorkerSettings",
-    "WrongIsolation",
-    "WrongPayload",
-]
+    "AsyncBus", "AsyncMaintenance", "AsyncSagas", "AsyncSubscription", "AsyncWorker", "Bus",
+    "BusError", "Consumer", "ConsumerExists", "ConsumerNotFound", "ConsumerStatus", "DeadMessage",
+    "DuplicateIid", "ForeignIid", "HeldMessage", "InvalidArgument", "InvalidName",
+    "InvalidSelector", "LastConsumer", "Lease", "LeaseLost", "LeasedMessage", "Maintained",
+    "Maintenance", "Measured", "Message", "MessageBatch", "NameCollision", "NameTooLong",
+    "NotInstalled", "NotTaken", "OrderCircle", "Park", "Queue", "QueueBusy", "QueueExists",
+    "QueueNotFound", "Replay", "Reply", "RequestTimedOut", "Retry", "RoleMissing", "Saga",
+    "SagaFinished", "SagaNotFound", "SagaPastPivot", "SagaStep", "Sagas", "ScheduleNotFound",
+    "StoredMessage", "Subscription", "TakenInTransaction", "TransactionFailed", "TransactionOwned",
+    "TriggerExists", "TriggerLoop", "TriggerNotFound", "Unsupported", "Worker", "WorkerSettings",
+    "WrongIsolation", "WrongPayload",
+]  # fmt: skip

@@ -19,11 +19,11 @@ from postroad.bus import payload as payloads
 from postroad.bus import request, rows
 from postroad.bus.call import Call
 from postroad.bus.decoding import FIRST_MOMENT
+from postroad.bus.handlers import MAX_CONFLICTS, Handler, is_conflict
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
 from postroad.bus.payload import Payload
 from postroad.bus.rows import select_batch
-from postroad.bus.worker import MAX_CONFLICTS, Handler, is_conflict
 
 FIRST_BATCH_SIZE = 10
 BATCH_SECONDS = 0.1

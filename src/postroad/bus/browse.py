@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
 from postroad.bus import rows
-from postroad.bus.async_client import AsyncBus
 from postroad.bus.call import Call
+from postroad.bus.client import AsyncBus
 from postroad.bus.hstore import Hstore
 
 State: TypeAlias = Literal["ready", "delayed", "waiting", "leased", "dead", "retained"]

@@ -13,16 +13,10 @@ from datetime import timedelta
 from typing import Any
 
 from postroad import trace
-from postroad.bus.async_client import AsyncBus
-from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.batch import FIRST_BATCH_SIZE, BatchSize
+from postroad.bus.client import AsyncBus
 from postroad.bus.errors import InvalidArgument, LeaseLost
-from postroad.bus.measures import Measures
-from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.request import asks
-from postroad.bus.runners import Runners
-from postroad.bus.spans import handled
-from postroad.bus.worker import (
+from postroad.bus.handlers import (
     MAX_CONFLICTS,
     Handler,
     HeldMessage,
@@ -33,6 +27,12 @@ from postroad.bus.worker import (
     judge,
     log_verdict,
 )
+from postroad.bus.measures import Measures
+from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.request import asks
+from postroad.bus.runners import Runners
+from postroad.bus.spans import handled
+from postroad.bus.wakeup import AsyncWakeup
 from postroad.lease.holder import AsyncHolder
 from postroad.lease.keeper import Keeper, lost_tokens
 from postroad.service import AutoResetEvent, Service

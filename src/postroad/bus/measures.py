@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 
-from postroad.bus.async_client import AsyncBus
+from postroad.bus.client import AsyncBus
 from postroad.bus.message import LeasedMessage, Message, unread
 from postroad.bus.reconnect import SURVIVABLE
 from postroad.service import Service

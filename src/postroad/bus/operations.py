@@ -13,9 +13,9 @@ from psycopg import AsyncConnection
 
 from postroad.bus import dead_calls, rows
 from postroad.bus import payload as payloads
-from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import State
 from postroad.bus.call import Call, named, sql
+from postroad.bus.client import AsyncBus
 from postroad.bus.errors import InvalidArgument, QueueNotFound, WrongPayload
 from postroad.bus.saga import AsyncSagas
 from postroad.bus.schedule_calls import Missed

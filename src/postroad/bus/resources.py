@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from postroad.bus import operations
-from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import STATES, browse
+from postroad.bus.client import AsyncBus
 from postroad.bus.errors import QueueNotFound, SagaNotFound, ScheduleNotFound
 from postroad.operate import Action, Column, Filter, FilterInvalid, Page, Query, Resource
 

@@ -12,17 +12,15 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from postroad.blocking import entered, finish, resolved
 from postroad.bus import calls
-from postroad.bus.async_requester import AsyncRequester
-from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.call import AnyCall, Call, OfQueue, Procedure
 from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
 from postroad.bus.hstore import Hstore
 from postroad.bus.notifier import AsyncNotifier, Notifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.request import Reply
-from postroad.bus.requester import Requester
+from postroad.bus.requester import AsyncRequester, Requester
 from postroad.bus.session import AnyConnection, make_async_pool, make_pool, run_async
-from postroad.bus.wakeup import Wakeup
+from postroad.bus.wakeup import AsyncWakeup, Wakeup
 from postroad.postgres.listen import ListenHub
 from postroad.service import AutoResetEvent, ThreadAutoResetEvent
 

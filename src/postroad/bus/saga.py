@@ -23,9 +23,8 @@ from datetime import datetime
 from typing import Self, overload
 
 from postroad.bus import saga_calls
-from postroad.bus.async_client import AsyncBus
 from postroad.bus.call import Awaiting, Blocking, Call, Method, Methods, sql
-from postroad.bus.client import Bus
+from postroad.bus.client import AsyncBus, Bus
 from postroad.bus.parameters import zoned
 
 

@@ -20,8 +20,8 @@ from functools import wraps
 from typing import Any, TypeAlias
 
 from postroad import trace
+from postroad.bus.handlers import judge
 from postroad.bus.message import Message
-from postroad.bus.worker import judge
 
 Function: TypeAlias = Callable[..., Any]
 

@@ -1,12 +1,138 @@
-"""`for message in bus.subscribe("orders")`: messages as they arrive, none lost in a crash."""
+"""`for message in bus.subscribe("orders")`: messages as they arrive, none lost in a crash.
+
+```
+waiting ──lease──> handed out ──next message asked for, or block left──> acked
+                       ├──block left by an exception──> nacked, delivered again
+                       └──process died──> lease ends, delivered again
+```
+"""
 
 from __future__ import annotations
 
-from typing import Self
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Self, TypeVar
 
-from postroad.blocking import finish
-from postroad.bus.async_subscription import Messages
+from postroad.blocking import finish, resolved
+from postroad.bus import calls
+from postroad.bus.call import AnyCall
+from postroad.bus.errors import LeaseLost
 from postroad.bus.message import LeasedMessage
+from postroad.bus.reconnect import TRANSIENT, Backoff
+from postroad.bus.runner import AsyncRunner
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Messages:
+    """What the subscriptions that block and those that are awaited share."""
+
+    runner: AsyncRunner
+    queue: str
+    consumer: str
+    ttl: timedelta
+    wakeup: Any
+    _current: LeasedMessage | None = field(default=None, init=False)
+    _is_closed: bool = field(default=False, init=False)
+    _closing: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._closing = self.runner.make_event()
+
+    async def next(self) -> LeasedMessage | None:
+        """Ack the message handed out before, and wait for the next one; None after the end."""
+        await self._ack()
+        await resolved(self.wakeup.start())
+        while not self._is_closed:
+            epoch = self.wakeup.epoch(self.queue)
+            leased = await self._persist(calls.lease(self.queue, self.consumer, ttl=self.ttl))
+            if leased:
+                self._current = leased[0]
+                return leased[0]
+            await resolved(self.wakeup.wait(self.queue, epoch))
+            if not self.wakeup.is_running:
+                # Raises the error if it failed.
+                await resolved(self.wakeup.join())
+        return None
+
+    async def end(self) -> None:
+        """End the iteration, from any task or thread; the current message stays leased."""
+        self._is_closed = True
+        self._closing.set()
+        await resolved(self.wakeup.stop())
+
+    async def leave(self, error: BaseException | None) -> None:
+        """Ack the current message, or nack it after an error, and end the iteration."""
+        try:
+            if error is None:
+                await self._ack()
+            else:
+                await self._nack(error)
+        finally:
+            await self.end()
+
+    async def _ack(self) -> None:
+        message, self._current = self._current, None
+        if message is None:
+            return
+        try:
+            await self._persist(calls.ack(message))
+        except LeaseLost:
+            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self.queue})
+
+    async def _nack(self, error: BaseException) -> None:
+        message, self._current = self._current, None
+        if message is None:
+            return
+        try:
+            reason = f"{type(error).__name__}: {error}"
+            await self.runner.run(calls.nack(message, error=reason))
+        except (LeaseLost, *TRANSIENT) as failure:
+            # The lease expires; the original exception matters more.
+            logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})
+
+    async def _persist(self, call: AnyCall[T]) -> T:
+        """Repeat while the database is unavailable; every call made here may be repeated safely."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await self.runner.run(call)
+            except TRANSIENT as failure:
+                logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
+                await resolved(self._closing.wait(backoff.next_seconds()))
+                if self._is_closed:
+                    raise
+
+
+class AsyncSubscription:
+    """An endless iterator of leased messages; leave it with `break` or call `close`."""
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> LeasedMessage:
+        """Ack the message handed out before, and wait for the next one."""
+        message = await self._messages.next()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def close(self) -> None:
+        """End the iteration, from any task or thread; the current message stays leased."""
+        await self._messages.end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        await self._messages.leave(error)
 
 
 class Subscription:

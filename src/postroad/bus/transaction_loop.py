@@ -24,7 +24,6 @@ from psycopg.pq import TransactionStatus
 
 from postroad import trace
 from postroad.bus import calls, rows
-from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.batch import (
     QUICK_HANDLER_SECONDS,
     QUICK_SECONDS,
@@ -38,6 +37,7 @@ from postroad.bus.batch import (
 )
 from postroad.bus.decoding import Undecodable, log_undecodable
 from postroad.bus.errors import BusError, TransactionOwned, translate
+from postroad.bus.handlers import Handler, MessageBatch, WorkerSettings, judge, log_verdict
 from postroad.bus.measures import Measures
 from postroad.bus.message import Message
 from postroad.bus.outcome import Park, Retry
@@ -47,7 +47,7 @@ from postroad.bus.runners import Runners
 from postroad.bus.session import fetch_async, parameters, run_async
 from postroad.bus.shared_connection import AsyncTransactionConnection, Session, cut
 from postroad.bus.spans import handled
-from postroad.bus.worker import Handler, MessageBatch, WorkerSettings, judge, log_verdict
+from postroad.bus.wakeup import AsyncWakeup
 from postroad.service import AutoResetEvent, Service
 
 logger = logging.getLogger(__name__)

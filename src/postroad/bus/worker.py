@@ -1,273 +1,197 @@
-"""Code shared by both workers: settings, handlers, and the outcome of a handler. Pure.
-
-```
-transaction mode   taken ──handlers return──> committed: consumed together with their work
-                     └──a handler raises──> rolled back; the failing message is rejected,
-                                            the others are handled again, in smaller batches
-lease mode         leased ──handler returns──> acked        (heartbeat extends meanwhile)
-                     ├──handler raises──> nacked: delayed or dmq
-                     └──lease lost──> handler cancelled (async) or notified (`message.lost`)
-```
-
-When a worker process dies, its messages are delivered again: in transaction mode immediately, in
-lease mode when the leases expire. So a handler may run twice for a message, but its work in the
-database is committed once.
-"""
+"""Workers run handlers: `AsyncWorker` in its event loop, `Worker` in threads beside one."""
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import logging
-import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
-from datetime import timedelta
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+import signal
+from typing import Any
 
-import psycopg
+from postroad.bus.client import AsyncBus
+from postroad.bus.handlers import HandlerRegistry, WorkerSettings
+from postroad.bus.lease_loop import LeaseLoop
+from postroad.bus.maintenance import AsyncMaintenance
+from postroad.bus.measures import MeasureReport
+from postroad.bus.payload import Payload, of_queue
+from postroad.bus.reconnect import TRANSIENT, Backoff
+from postroad.bus.runners import Runners, TaskRunners, ThreadRunners
+from postroad.bus.transaction_loop import TransactionLoops
+from postroad.bus.wakeup import AsyncWakeup
+from postroad.bus.worker_reports import WorkerReports
+from postroad.postgres.listen import ListenHub
+from postroad.service import LoopThread, Service
 
-from postroad.bus.calls import LEASE_DEFAULT
-from postroad.bus.errors import ConsumerNotFound, InvalidArgument
-from postroad.bus.message import LeasedMessage, Message, unread
-from postroad.bus.outcome import Park, Retry
-from postroad.bus.parameters import Duration, length
-from postroad.bus.polling import POLL_INTERVAL_DEFAULT
-from postroad.bus.status import Consumer
-
-F = TypeVar("F", bound=Callable[..., Any])
-M = TypeVar("M", bound=Message)
-Mode: TypeAlias = Literal["transaction", "lease"]
-
-# Maximum: fewer messages are taken or leased ahead while the handler is slow.
-PREFETCH_DEFAULT = 300
-MAX_CONFLICTS = 10
-ERROR_CHARACTERS = 4_000
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
-    """Settings of a worker.
+class AsyncWorker(HandlerRegistry, Service):
+    """Runs handlers for messages until it is stopped.
 
-    Attributes:
-        poll_interval: pause between two probes for new messages; default 100 ms.
-        maintenance_interval: pause between two maintenance calls; None if other processes run
-            maintenance; default half a second.
-        grace: time that handlers have to finish after `stop` before their messages are given
-            back; default 30 s.
-        listen: use NOTIFY; turn it off behind a transaction-mode pooler; default on.
-        ack_delay: longest time that a finished leased message waits to be acked together with
-            others; default 20 ms.
-        ack_batch: number of finished messages that are acked without waiting; default 200.
+    ```python
+    worker = AsyncWorker(dsn)
+
+    @worker.handler("orders", consumer="billing")
+    async def bill(message, connection):
+        await connection.execute("insert into bill ...")   # committed with the message
+    ```
+
+    It owns its connections, reconnects after failures, and runs the bus's maintenance. When one of
+    its parts fails it stops, and `join` raises the error.
     """
 
-    poll_interval: timedelta = POLL_INTERVAL_DEFAULT
-    maintenance_interval: timedelta | None = timedelta(milliseconds=500)
-    grace: timedelta = timedelta(seconds=30)
-    listen: bool = True
-    ack_delay: timedelta = timedelta(milliseconds=20)
-    ack_batch: int = 200
+    awaits = True
+    _runners: type[Runners[Any]] = TaskRunners
 
+    def __init__(
+        self, dsn: str, settings: WorkerSettings | None = None, hub: ListenHub | None = None
+    ) -> None:
+        HandlerRegistry.__init__(self)
+        Service.__init__(self, "worker")
+        self._dsn = dsn
+        self._settings = settings or WorkerSettings()
+        self._loops: list[TransactionLoops | LeaseLoop] = []
+        self._hub = hub
 
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """A function and the messages that it handles."""
+    def request_stop(self) -> None:
+        """Ask the worker to stop gracefully, without waiting for it."""
+        super().request_stop()
+        for loop in self._loops:
+            loop.request_stop()
 
-    queue: str
-    consumer: str
-    function: Callable[..., Any]
-    mode: Mode
-    concurrency: int
-    prefetch: int
-    ttl: timedelta
-    connections: int | None = None
-    batch: int | None = None
+    async def serve(self) -> None:
+        """Run until SIGTERM or SIGINT, then stop gracefully; only for the main thread."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self.request_stop)
+        try:
+            await self.start()
+            await self.join()
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
 
-    @property
-    def facts(self) -> dict[str, str]:
-        """The fields of its log lines."""
-        return {"queue": self.queue, "consumer": self.consumer}
-
-
-@dataclass(frozen=True, slots=True)
-class HeldMessage(LeasedMessage):
-    """A leased message that is being handled; `lost` is set when its lease is lost."""
-
-    lost: threading.Event = field(default_factory=threading.Event, compare=False)
-
-
-_READERS = [unread(column.name) for column in fields(LeasedMessage)]
-
-
-def hold(message: LeasedMessage) -> HeldMessage:
-    """Convert a leased message to the one that a handler gets."""
-    return HeldMessage(*[read(message) for read in _READERS])
-
-
-class MessageBatch(list[M]):
-    """The messages of one call of a batch handler."""
-
-    def __init__(self, messages: Iterable[M]) -> None:
-        super().__init__(messages)
-        self.failures: dict[int, BaseException] = {}
-
-    def fail(self, message: M, error: BaseException) -> None:
-        """Fail one message when the handler returns; `Retry` and `Park` decide what follows."""
-        self.failures[message.id] = error
-
-
-class HandlerRegistry:
-    """The handlers of a worker."""
-
-    awaits: ClassVar[bool]
-
-    def __init__(self) -> None:
-        self._handlers: list[Handler] = []
-
-    @property
-    def _queues(self) -> list[str]:
-        return sorted({handler.queue for handler in self._handlers})
-
-    def _use_consumers(self, consumers: Iterable[Consumer]) -> None:
-        """Adapt the handlers to the contracts of their consumers.
-
-        Raises ConsumerNotFound, and InvalidArgument for leases of a consumer with a cursor.
-        """
-        contracts = {(each.queue, each.consumer): each.contract for each in consumers}
-        for place, handler in enumerate(self._handlers):
-            contract = contracts.get((handler.queue, handler.consumer))
-            if contract is None:
-                raise ConsumerNotFound(
-                    f"queue {handler.queue} has no consumer {handler.consumer}",
-                    hint="create both before the worker starts",
-                    queue=handler.queue,
-                    consumer=handler.consumer,
-                )
-            if contract == "cursor":
-                if handler.mode == "lease":
-                    raise InvalidArgument(
-                        "a consumer with a cursor has no leases",
-                        hint="use mode transaction",
-                        queue=handler.queue,
-                        consumer=handler.consumer,
+    async def run(self) -> None:
+        """Serve all handlers until stopped."""
+        async with AsyncBus(self._dsn, notify=False, listen=self._settings.listen) as bus:
+            payloads = await self._prepare(bus)
+            if payloads is None:
+                return
+            hub = self._hub
+            services: list[Service] = []
+            if hub is None and self._settings.listen:
+                hub = ListenHub(self._dsn)
+                services.append(hub)
+            wakeup = AsyncWakeup(
+                lambda queues: bus.positions(*queues),
+                self._queues,
+                hub=hub,
+                poll_interval=self._settings.poll_interval,
+            )
+            services.insert(0, wakeup)
+            if self._settings.maintenance_interval is not None:
+                services.append(
+                    AsyncMaintenance(
+                        self._dsn,
+                        self._settings.maintenance_interval,
+                        is_pooled=not self._settings.listen,
                     )
-                # One transaction at a time moves the cursor; others would find nothing to take.
-                self._handlers[place] = replace(handler, connections=1)
+                )
+            self._loops = [
+                LeaseLoop(bus, handler, wakeup, self._settings, self._runners)
+                if handler.mode == "lease"
+                else TransactionLoops(
+                    self._dsn,
+                    handler,
+                    payloads[handler.queue],
+                    wakeup,
+                    self._settings,
+                    self._runners,
+                )
+                for handler in self._handlers
+            ]
+            services.append(MeasureReport(bus, [loop.measures for loop in self._loops]))
+            services.append(WorkerReports(bus, self._loops))
+            await self.supervise(*services, *self._loops)
+            try:
+                for loop in self._loops:
+                    await loop.ready()
+                self.announce_ready()
+                await self.stopping.wait()
+            finally:
+                await self._drain()
+                await self.stop_supervised()
 
-    def _check(self, handler: Handler) -> None:
-        """Raise InvalidArgument for impossible settings."""
-        if inspect.iscoroutinefunction(handler.function) != self.awaits:
-            raise InvalidArgument(
-                f"{handler.function!r} is {'not ' if self.awaits else ''}a coroutine function",
-                hint="write `async def` for AsyncWorker and `def` for Worker",
-                queue=handler.queue,
-            )
-        for name in ("concurrency", "prefetch", "connections", "batch"):
-            value = getattr(handler, name)
-            if value is not None and value < 1:
-                raise InvalidArgument(f"{name} must be at least 1", queue=handler.queue)
-        if handler.mode not in ("transaction", "lease"):
-            raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="use transaction or lease")
-        if handler.connections is not None and handler.mode == "lease":
-            raise InvalidArgument(
-                "connections is only for mode transaction", hint="remove it", queue=handler.queue
-            )
-        if handler.ttl <= timedelta(0):
-            raise InvalidArgument("ttl must be positive", queue=handler.queue)
+    async def _prepare(self, bus: AsyncBus) -> dict[str, Payload] | None:
+        """Read the queues' payload types once the database is available; None if stopped before.
 
-    def handler(
-        self,
-        queue: str,
-        consumer: str = "default",
-        mode: Mode = "transaction",
-        concurrency: int = 1,
-        prefetch: int | None = None,
-        ttl: Duration = LEASE_DEFAULT,
-        connections: int | None = None,
-        batch: int | None = None,
-    ) -> Callable[[F], F]:
-        """Register a function for the messages of a consumer.
-
-        In mode `transaction` it is called with the message and the connection whose commit
-        consumes it; up to `prefetch` messages (default 300) share a transaction, fewer while the
-        function is slow: a transaction should last a tenth of a second. Concurrent calls share
-        transactions, but from its first statement until it returns a call has its transaction to
-        itself. Four connections are used, more while the function is slow, up to `connections`
-        (default: as many as `concurrency`).
-
-        In mode `lease` it is called with the message, which is leased for `ttl` and extended while
-        the function runs; up to `prefetch` more (default 300) wait leased, fewer while the function
-        is slow. One that waits for a second, or until the worker is stopped, is given back and no
-        attempt is counted. `concurrency` messages are handled in parallel.
-
-        With `batch` it is called with a `MessageBatch`, a list of up to `batch` messages: each call
-        in its own transaction, or with all messages leased. `messages.fail(message, error)` fails
-        one of them; the others are consumed when the function returns. Its result is ignored.
-
-        Any exception of the function is a failed attempt; `Retry` and `Park` decide what follows;
-        after a deadlock the function is called again. If it returns a value and the message was
-        posted with `request`, the value is the answer: sent in its transaction, or before its ack.
-        Raises InvalidArgument.
+        Raises ConsumerNotFound, InvalidArgument.
         """
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            try:
+                self._use_consumers(await bus.consumers())
+                known = {each.queue: each.payload for each in await bus.queues()}
+            except TRANSIENT as failure:
+                logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
+                await self.pause(backoff.next_seconds())
+            else:
+                return {queue: of_queue(queue, known[queue]) for queue in self._queues}
+        return None
 
-        def register(function: F) -> F:
-            limit = (batch or PREFETCH_DEFAULT) if prefetch is None else prefetch
-            span = length("ttl", ttl)
-            handler = Handler(
-                queue, consumer, function, mode, concurrency, limit, span, connections, batch
-            )
-            self._check(handler)
-            self._handlers.append(handler)
-            return function
-
-        return register
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Next state of a message whose handler raised; delay None means the consumer's backoff."""
-
-    delay: timedelta | None
-    error: str
-    dead_letter: bool
-    is_failure: bool
-
-    def given(self) -> dict[str, Any]:
-        """Return the arguments of `nack` and `reject`."""
-        return {"delay": self.delay, "error": self.error, "dead_letter": self.dead_letter}
+    async def _drain(self) -> None:
+        """Stop taking, let handlers finish within the grace time, then give back the rest."""
+        ends = [asyncio.create_task(loop.stop()) for loop in self._loops]
+        if not ends:
+            return
+        _, late = await asyncio.wait(ends, timeout=self._settings.grace.total_seconds())
+        if late:
+            logger.warning("grace_time_over", extra={"loops": len(late)})
+            for loop in self._loops:
+                loop.abandon()
+        await asyncio.gather(*ends, return_exceptions=True)
 
 
-def is_conflict(error: BaseException) -> bool:
-    """Check whether a handler failed because of a deadlock or a serialization failure."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
-            return True
-        cause = cause.__cause__
-    return False
+class _ThreadedWorker(AsyncWorker):
+    """The worker itself: an event loop that owns the connections, and threads for the handlers."""
+
+    awaits = False
+    _runners = ThreadRunners
 
 
-def judge(error: BaseException) -> Verdict:
-    """Return the next state of a message from the error of its handler."""
-    if isinstance(error, Retry):
-        return Verdict(error.after, str(error), dead_letter=False, is_failure=False)
-    if isinstance(error, Park):
-        return Verdict(None, error.reason, dead_letter=True, is_failure=False)
-    # NUL cannot be stored as text.
-    text = f"{type(error).__name__}: {error}".replace("\x00", "�")[:ERROR_CHARACTERS]
-    return Verdict(None, text, dead_letter=False, is_failure=True)
+class Worker(HandlerRegistry, LoopThread):
+    """Runs handlers for messages until it is stopped.
 
+    ```python
+    worker = Worker(dsn)
 
-def log_verdict(
-    logger: logging.Logger,
-    handler: Handler,
-    message: Message,
-    verdict: Verdict,
-    error: BaseException,
-) -> None:
-    """Log a failure with its traceback, `Retry` and `Park` as information; never payloads."""
-    facts = {**handler.facts, "iid": message.iid}
-    if verdict.is_failure:
-        logger.warning("handler_failed", extra=facts, exc_info=error)
-    else:
-        event = "message_parked" if verdict.dead_letter else "message_retried"
-        logger.info(event, extra={**facts, "reason": verdict.error})
+    @worker.handler("orders", consumer="billing")
+    def bill(message, connection):
+        connection.execute("insert into bill ...")   # committed with the message
+    ```
+
+    It owns its connections, reconnects after failures, and runs the bus's maintenance. When one of
+    its parts fails it stops, and `join` raises the error.
+    """
+
+    awaits = False
+
+    def __init__(self, dsn: str, settings: WorkerSettings | None = None) -> None:
+        HandlerRegistry.__init__(self)
+        self._dsn = dsn
+        worker = _ThreadedWorker(dsn, settings)
+        worker._handlers = self._handlers
+        LoopThread.__init__(self, worker)
+
+    def serve(self) -> None:
+        """Run until SIGTERM or SIGINT, then stop gracefully; only for the main thread."""
+        signals = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.getsignal(number) for number in signals}
+        for number in signals:
+            signal.signal(number, lambda *_: self.request_stop())
+        try:
+            self.start()
+            self.join()
+        finally:
+            for number in signals:
+                signal.signal(number, before[number])

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import psycopg
 
 from postroad.bus import rows
-from postroad.bus.async_client import AsyncBus
 from postroad.bus.call import Call
+from postroad.bus.client import AsyncBus
 from postroad.bus.errors import BusError
 from postroad.bus.lease_loop import LeaseLoop
 from postroad.bus.reconnect import SURVIVABLE

@@ -29,15 +29,6 @@ from postroad.operate.resource import (
 )
 
 __all__ = [
-    "Action",
-    "Column",
-    "Filter",
-    "FilterInvalid",
-    "Kind",
-    "Page",
-    "Parameter",
-    "Query",
-    "Resource",
-    "Row",
-    "RowNotFound",
-]
+    "Action", "Column", "Filter", "FilterInvalid", "Kind", "Page", "Parameter", "Query", "Resource",
+    "Row", "RowNotFound",
+]  # fmt: skip

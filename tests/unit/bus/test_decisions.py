@@ -20,11 +20,11 @@ from postroad.bus import (
     TransactionOwned,
 )
 from postroad.bus.batch import Batch, BatchSize, Failure, Sharing
+from postroad.bus.handlers import MAX_CONFLICTS, Handler, hold, is_conflict, judge
 from postroad.bus.message import unread
 from postroad.bus.polling import PollSchedule, maintenance_pause_seconds
 from postroad.bus.reconnect import Backoff
 from postroad.bus.shared_connection import check_open
-from postroad.bus.worker import MAX_CONFLICTS, Handler, hold, is_conflict, judge
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
