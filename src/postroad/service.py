@@ -1,7 +1,7 @@
 """One interface for everything that runs for long: start, ready, stop.
 
-`Service` is a task, `ThreadService` a thread; both have the same methods. `LoopThread` runs a
-`Service` in a thread.
+`Service` is a task. `LoopThread` runs one in a thread with its own event loop, for callers that
+block.
 
 ```
 new ──start()──> starting ──announce_ready()──> running ──stop()──> stopped
@@ -24,8 +24,6 @@ import contextlib
 import logging
 import threading
 from typing import Any, Self
-
-from postroad.blocking import finish, resolved
 
 logger = logging.getLogger(__name__)
 
@@ -118,73 +116,18 @@ def _resolve(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class ThreadAutoResetEvent:
-    """An event for one waiter, cleared when its `wait` returns.
-
-    The waiter checks its condition after `wait`; others change the state first and then call `set`.
-    """
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        """End the current or the next wait."""
-        self._event.set()
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Wait until the event is set, at most that long."""
-        self._event.wait(seconds)
-        self._event.clear()
-
-
-class _Supervised:
-    """What both colours share: the error of a service, and to whom it is reported."""
-
-    name: str
-
-    def __init__(self) -> None:
-        self._failure: BaseException | None = None
-        self._reports_to: _Supervised | None = None
-
-    def request_stop(self) -> None:
-        """Ask the service to return from `run()`, without waiting for it."""
-        raise NotImplementedError
-
-    def fail(self, error: BaseException) -> None:
-        """Stop the service, which then fails with this error; the first one counts."""
-        if self._failure is None:
-            self._failure = error
-        self.request_stop()
-
-    def _check_end(self, *, was_asked: bool) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if self._reports_to is not None and not was_asked:
-            raise RuntimeError(f"{self.name} ended without being stopped")
-
-    def _report_failure(self, failure: BaseException) -> None:
-        if failure is not self._failure:
-            # A supervised service has logged its own error.
-            logger.error("service_failed", extra={"service": self.name}, exc_info=failure)
-        if self._failure is None:
-            self._failure = failure
-        # Callers that wait for the service must not wait for ever.
-        self.request_stop()
-        if self._reports_to is not None:
-            self._reports_to.fail(failure)
-
-
-class Service(_Supervised):
+class Service:
     """A task that runs until it is stopped."""
 
     def __init__(self, name: str | None = None) -> None:
-        super().__init__()
         self.name = name or type(self).__name__
         self.signals = Signals()
         self.stopping = asyncio.Event()
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._supervises: list[Service] = []
+        self._reports_to: Service | None = None
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
         """Do the work until `self.stopping` is set. Written by the subclass."""
@@ -229,6 +172,12 @@ class Service(_Supervised):
     def request_stop(self) -> None:
         """Ask the service to return from `run()`, without waiting for it."""
         self.stopping.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the service, which then fails with this error; the first one counts."""
+        if self._failure is None:
+            self._failure = error
+        self.request_stop()
 
     async def stop(self) -> None:
         """Ask the service to stop and wait until it has ended."""
@@ -290,7 +239,7 @@ class Service(_Supervised):
     async def _guarded(self) -> None:
         try:
             await self.run()
-            self._check_end(was_asked=self.stopping.is_set())
+            self._check_end()
         except asyncio.CancelledError as cancelled:
             if self.is_cancelled() and (self._reports_to is None or self.stopping.is_set()):
                 raise
@@ -301,6 +250,23 @@ class Service(_Supervised):
         except BaseException as failure:
             self._report_failure(failure)
             raise
+
+    def _check_end(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._reports_to is not None and not self.stopping.is_set():
+            raise RuntimeError(f"{self.name} ended without being stopped")
+
+    def _report_failure(self, failure: BaseException) -> None:
+        if failure is not self._failure:
+            # A supervised service has logged its own error.
+            logger.error("service_failed", extra={"service": self.name}, exc_info=failure)
+        if self._failure is None:
+            self._failure = failure
+        # Callers that wait for the service must not wait for ever.
+        self.request_stop()
+        if self._reports_to is not None:
+            self._reports_to.fail(failure)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -317,47 +283,23 @@ class Service(_Supervised):
         await self.stop()
 
 
-class ThreadService(_Supervised):
-    """A thread that runs until it is stopped.
+class LoopThread:
+    """A thread with an event loop that runs a service; the methods of the service, which block."""
 
-    `run` may be a coroutine that never has to wait for an event loop, see `postroad.blocking`.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
+    def __init__(self, service: Service) -> None:
+        self.name = service.name
         self.stopping = threading.Event()
-        self._is_ready = threading.Event()
+        self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._supervises: list[ThreadService] = []
-
-    def run(self) -> Any:
-        """Do the work until `self.stopping` is set. Written by the subclass."""
-        raise NotImplementedError
-
-    def announce_ready(self) -> None:
-        """Announce, from inside `run()`, that the service now does its work."""
-        self._is_ready.set()
+        self._is_ready = threading.Event()
+        self._failure: BaseException | None = None
 
     def start(self) -> None:
         """Begin to run in the background; a second call does nothing."""
         if self._thread is None and not self.stopping.is_set():
-            self._thread = threading.Thread(target=self._guarded, name=self.name, daemon=True)
+            self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
             self._thread.start()
-
-    def supervise(self, *services: ThreadService) -> None:
-        """Start services without which this one cannot work."""
-        for service in services:
-            service._reports_to = self
-            self._supervises.append(service)
-            service.start()
-
-    def stop_supervised(self) -> None:
-        """Stop the supervised services, the last one first; their errors are already reported."""
-        while self._supervises:
-            service = self._supervises.pop()
-            service.request_stop()
-            service.wait_for_end()
 
     def ready(self) -> None:
         """Wait until the service does its work; raise its error if it never will."""
@@ -368,8 +310,12 @@ class ThreadService(_Supervised):
             raise self._failure
 
     def request_stop(self) -> None:
-        """Ask the service to return from `run()`, without waiting for it."""
+        """Ask the service to stop, without waiting for it; from any thread or signal handler."""
         self.stopping.set()
+        if self._loop is not None:
+            # Without its loop it has ended.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._service.request_stop)
 
     def stop(self) -> None:
         """Ask the service to stop and wait until it has ended."""
@@ -389,24 +335,29 @@ class ThreadService(_Supervised):
             self._thread.join(timeout_seconds)
         return not self.is_running
 
-    def pause(self, seconds: float) -> bool:
-        """Wait that long or until the service is to stop; return whether it is to stop."""
-        return self.stopping.wait(seconds)
-
     @property
     def is_running(self) -> bool:
         """Whether the service has been started and has not ended."""
         return self._thread is not None and self._thread.is_alive()
 
-    def _guarded(self) -> None:
+    def _work(self) -> None:
         try:
-            finish(resolved(self.run()))
-            self._check_end(was_asked=self.stopping.is_set())
-        except BaseException as failure:  # noqa: BLE001 - `join` raises it
-            self._report_failure(failure)
+            asyncio.run(self._run())
+        except BaseException as failure:  # noqa: BLE001 - already logged, and raised by `join`
+            self._failure = failure
         finally:
             # Callers that wait for a service that ended early must not wait for ever.
+            self.request_stop()
             self._is_ready.set()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self.stopping.is_set():
+            # Requested before there was a loop.
+            return
+        async with self._service:
+            self._is_ready.set()
+            await self._service.join()
 
     def __enter__(self) -> Self:
         self.start()
@@ -419,36 +370,3 @@ class ThreadService(_Supervised):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-class LoopThread(ThreadService):
-    """A thread with an event loop that runs a service, for callers that block."""
-
-    def __init__(self, service: Service) -> None:
-        super().__init__(service.name)
-        self._service = service
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def request_stop(self) -> None:
-        """Ask the service to stop, without waiting for it; from any thread or signal handler."""
-        super().request_stop()
-        if self._loop is not None:
-            # Without its loop it has ended.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._service.request_stop)
-
-    def run(self) -> None:
-        """Run the service until stopped."""
-        asyncio.run(self._run_service())
-
-    async def _run_service(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        if self.stopping.is_set():
-            # Requested before there was a loop.
-            return
-        try:
-            async with self._service:
-                self.announce_ready()
-                await self._service.join()
-        except BaseException as error:  # noqa: BLE001 - already logged, and raised by `join`
-            self.fail(error)

@@ -34,10 +34,10 @@ def test_both_colours_have_the_same_names(blocking: type, awaiting: type) -> Non
 
 
 def test_both_workers_have_the_same_names() -> None:
-    # `signals` and timeouts belong to the services below them.
+    # `signals` and what a service calls itself belong to the service below.
     written = {name for cls in (Worker, AsyncWorker) for name in vars(cls) if name[0] != "_"}
     assert written == {"awaits", "serve", "run", "request_stop"}
-    shared = {"start", "ready", "stop", "join", "announce_ready", "pause", "is_running", "handler"}
+    shared = {"start", "ready", "stop", "join", "request_stop", "is_running", "handler"}
     assert shared <= _public(Worker).keys() & _public(AsyncWorker).keys()
 
 

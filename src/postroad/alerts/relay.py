@@ -15,8 +15,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-from postroad.alerts.connected_service import ConnectedService
 from postroad.postgres.calls import Connection, call
+from postroad.postgres.connected_service import ConnectedService
 
 INTERVAL_DEFAULT = timedelta(seconds=1)
 BATCH = 500
@@ -47,14 +47,14 @@ class AlertRelay(ConnectedService):
         async with asyncio.TaskGroup() as group:
             for source in self._sources:
                 ends, event = (source, self._target), "alert_relay_interrupted"
-                carrying = self.repeat(self._carry, *ends, interval=self._interval, event=event)
-                group.create_task(carrying)
+                group.create_task(self.repeat(self._carry, *ends, event=event))
             await self.stopping.wait()
 
-    async def _carry(self, source: Connection, target: Connection) -> bool:
+    async def _carry(self, source: Connection, target: Connection) -> None:
         carried = await self._carry_batch(source, target)
         self.signals.emit("carried", carried)
-        return carried == BATCH
+        if carried < BATCH:
+            await self.pause(self._interval.total_seconds())
 
     async def _carry_batch(self, source: Connection, target: Connection) -> int:
         async with source.transaction():

@@ -23,10 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 
 from postroad.alerts.channel import Channel, open_channels
-from postroad.alerts.connected_service import ConnectedService
 from postroad.alerts.errors import DeliveryFailed
 from postroad.alerts.rendering import Notice, render
 from postroad.postgres.calls import Connection, call, select
+from postroad.postgres.connected_service import ConnectedService
 from postroad.settings.alerts import AlertsSettings
 
 logger = logging.getLogger(__name__)
@@ -97,15 +97,15 @@ class AlertSender(ConnectedService):
         async with asyncio.TaskGroup() as tasks:
             await self._repeat(partial(self._upkeep, tasks), "upkeep")
 
-    async def _repeat(self, work: Callable[..., Awaitable[bool]], task: str) -> None:
-        await self.repeat(
-            work,
-            self._dsn,
-            interval=self._settings.poll_interval,
-            event="alerts_interrupted",
-            task=f"alerts {task}",
-            is_pooled=self._is_pooled,
-        )
+    async def _repeat(self, work: Callable[[Connection], Awaitable[bool]], task: str) -> None:
+        """Repeat work until the sender is to stop; without a pause while it returns true."""
+
+        async def once(connection: Connection) -> None:
+            if not await work(connection):
+                await self.pause(self._settings.poll_interval.total_seconds())
+
+        event, is_pooled = "alerts_interrupted", self._is_pooled
+        await self.repeat(once, self._dsn, event=event, task=f"alerts {task}", is_pooled=is_pooled)
 
     async def _send(self, channel: Channel, connection: Connection) -> bool:
         settings = self._settings

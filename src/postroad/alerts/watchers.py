@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from postroad.alerts.connected_service import ConnectedService
 from postroad.alerts.reporting import Severity, clear_alert_async, raise_alert_async
 from postroad.postgres.calls import Connection
+from postroad.postgres.connected_service import ConnectedService
 
 WATCH_INTERVAL_DEFAULT = timedelta(seconds=30)
 CLOCK_JUMP_DEFAULT = timedelta(seconds=5)
@@ -57,14 +57,13 @@ class _Watcher(ConnectedService):
 
     async def run(self) -> None:
         """Check until stopped."""
-        await self.repeat(
-            self._check, self._dsn, interval=self._interval, event="watcher_interrupted"
-        )
+        await self.repeat(self._check, self._dsn, event="watcher_interrupted")
 
     async def _check(self, connection: Connection) -> None:
         await self.check(connection)
         self.announce_ready()
         self.signals.emit("checked")
+        await self.pause(self._interval.total_seconds())
 
     async def _report(
         self,

@@ -23,12 +23,14 @@ import psycopg
 
 from postroad.broker import codec
 from postroad.broker.channel import Channel, not_found
-from postroad.broker.leases import NACK, PARK, Leases, arrays
+from postroad.broker.leases import Leases, arrays
 from postroad.broker.link import CHANNEL, Link
 from postroad.broker.routes import Routes
 from postroad.broker.upkeep import Upkeep
 from postroad.broker.watch import Taken, Watch
+from postroad.bus import BusError, Lease, calls
 from postroad.bus.measures import Measures
+from postroad.service import LoopThread
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class Consumption:
         self._ttl_text = f"{ttl.total_seconds()} seconds"
         self._leases = Leases(dsn, ttl)
         self._dsn = dsn
-        self._upkeep: Upkeep | None = None
+        self._upkeep: LoopThread | None = None
         self._is_listening = False
         self._watches: dict[str, Watch] = {}
         self._guard = threading.Lock()
@@ -80,7 +82,7 @@ class Consumption:
         self._watches[consumer_tag] = Watch(channel, queue, route, deliver)
         # A client that only waits for a reply leaves maintenance to the workers.
         if self._upkeep is None and not route.is_temporary:
-            self._upkeep = Upkeep(self._dsn, self._measures)
+            self._upkeep = LoopThread(Upkeep(self._dsn, self._measures))
             self._upkeep.start()
 
     def unwatch(self, consumer_tag: str) -> None:
@@ -264,7 +266,7 @@ class Consumption:
             if iid is not None
         ]
         if not watch.route.is_temporary:
-            self._leases.hold(((iid, token) for iid, _, token, _ in taken), since)
+            self._leases.hold((Lease(iid, token) for iid, _, token, _ in taken), since)
             if taken:
                 measures = self._measures.setdefault(name, Measures(name, "default"))
                 measures.add("wait", [max(0.0, float(row[4] or 0)) for row in rows])
@@ -354,11 +356,9 @@ class Consumption:
             if lease is None:
                 continue
             try:
-                if reason is None:
-                    self._link.run(NACK, lease)
-                else:
-                    self._link.run(PARK, (*lease, reason))
-            except psycopg.Error as failure:
+                given = {"delay": 0} if reason is None else {"error": reason, "dead_letter": True}
+                self._link.call(calls.nack(lease, **given))
+            except (psycopg.Error, BusError) as failure:
                 if self._link.is_closed:
                     raise
                 logger.warning("refusal_failed", extra={"reason": str(failure).strip()})

@@ -11,13 +11,22 @@ import logging
 import os
 from collections.abc import Collection, Iterable
 from datetime import timedelta
+from typing import TypeVar
+
+from psycopg import AsyncConnection
 
 from postroad.broker.link import Link
+from postroad.bus import Lease, calls
+from postroad.bus.call import Call
 from postroad.bus.reconnect import SURVIVABLE
-from postroad.lease.holder import Holder
-from postroad.lease.keeper import Keeper, lost_tokens
+from postroad.bus.session import run_async
+from postroad.lease import Holder, Keeper, lost_tokens
+from postroad.postgres.connections import connect_async
+from postroad.service import LoopThread
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LEASE_DEFAULT = timedelta(seconds=7)
 ACK_DELAY = timedelta(milliseconds=100)
@@ -25,42 +34,34 @@ ACK_BATCH = 1000
 # The daemon thread may wait for a database that does not answer.
 END_TIMEOUT_SECONDS = 1.0
 
-Lease = tuple[str, int]  # iid, token
 Held = dict[int, Lease]
 
-EXTEND = "select mbus.extendn(iids => %s, tokens => %s, ttl => %s)"
-NACK = "select mbus.nack(iid => %s, token => %s, delay => '0')"
-PARK = "select mbus.nack(iid => %s, token => %s, error => %s, park => true)"
 
-
-class Leases:
+class Leases(Holder[int, Lease]):
     """Leases by token: held while the task runs, acked in batches."""
 
     def __init__(self, dsn: str, ttl: timedelta = LEASE_DEFAULT) -> None:
-        self._ttl = ttl
+        keeper: Keeper[int, Lease] = Keeper(ttl, ack_delay=ACK_DELAY, ack_batch=ACK_BATCH)
+        super().__init__(
+            keeper, self._extend_all, self._lose, transient=SURVIVABLE, ack=self._ack_all
+        )
         self._dsn = dsn
         self._owner = os.getpid()
-        self._link: Link | None = None
-        self._keeper: Keeper[int, Lease] = Keeper(ttl, ack_delay=ACK_DELAY, ack_batch=ACK_BATCH)
-        self._holder: Holder[int, Lease] = Holder(
-            self._keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack
-        )
-        self.now = self._holder.now
-        self.finish = self._holder.finish
-        self.release = self._holder.release
-        self.ack_failed = self._keeper.ack_failed
+        self._connection: AsyncConnection | None = None
+        self._thread = LoopThread(self)
+        self.ack_failed = keeper.ack_failed
 
     # Calls of the worker's event loop.
 
     def hold(self, leases: Iterable[Lease], since: float) -> None:
         """Extend these from now on; `since` is the time before the lease call."""
-        self._holder.claim(((lease[1], lease) for lease in leases), since)
-        self._holder.start()
+        self.claim(((lease.token, lease) for lease in leases), since)
+        self._thread.start()
 
     def check(self) -> None:
         """Raise the error of a holder that has failed: its leases are no longer extended."""
-        if not self._holder.is_running:
-            self._holder.join()
+        if not self._thread.is_running:
+            self._thread.join()
 
     def take_finished(self) -> Held:
         """Return the leases to ack now; `acked` or `ack_failed` must follow."""
@@ -87,28 +88,38 @@ class Leases:
     def close(self) -> None:
         """Extend no more; leases that are still held expire."""
         if self._owner == os.getpid():
-            self._holder.request_stop()
-            if self._holder.wait_for_end(END_TIMEOUT_SECONDS) and self._link is not None:
-                self._link.close()
+            self._thread.request_stop()
+            self._thread.wait_for_end(END_TIMEOUT_SECONDS)
 
-    # The calls of the holder, in its thread.
+    # The holder itself, in its thread.
 
-    def _session(self) -> Link:
-        if self._link is None or self._link.is_closed:
-            self._link = Link(self._dsn, "broker heartbeat")
-            self._link.run("set synchronous_commit = off")
-        return self._link
+    async def run(self) -> None:
+        """Keep the leases until stopped."""
+        try:
+            await super().run()
+        finally:
+            if self._connection is not None:
+                await self._connection.close()
 
-    def _extend(self, leases: Held) -> Collection[int]:
-        if not leases:
-            return ()
-        iids, tokens = zip(*leases.values(), strict=True)
-        [[lost]] = self._session().run(EXTEND, (list(iids), list(tokens), self._ttl))
-        return lost_tokens(leases.values(), lost or ())
+    async def _call(self, call: Call[T]) -> T:
+        if self._connection is None or self._connection.closed:
+            # Without prepared statements, which a pooler in transaction mode could mix up.
+            self._connection = await connect_async(
+                self._dsn,
+                application_name="postroad broker heartbeat",
+                is_pooled=True,
+                autocommit=True,
+            )
+            await self._connection.execute("set synchronous_commit = off")
+        return await run_async(self._connection, call)
 
-    def _ack(self, leases: Held) -> None:
-        [[late]] = self._session().run_prepared("select mbus.ackn($1, $2)", *arrays(leases))
-        self.acked({}, late)
+    async def _extend_all(self, leases: Held) -> Collection[int]:
+        lost = await self._call(calls.extend_many(list(leases.values()), self._keeper.ttl))
+        return lost_tokens(((one.iid, one.token) for one in leases.values()), lost)
+
+    async def _ack_all(self, leases: Held) -> None:
+        if late := await self._call(calls.ack_many(list(leases.values()))):
+            logger.warning("acknowledged_too_late", extra={"iids": late})
 
     def _lose(self, lease: Lease) -> None:
         """Do nothing: Celery offers no way to cancel the task here, and its ack is dropped."""
@@ -116,5 +127,5 @@ class Leases:
 
 def arrays(leases: Held) -> tuple[str, str]:
     """Return iids and tokens as the texts of arrays; nothing in an iid needs quotes."""
-    iids, tokens = zip(*leases.values(), strict=True)
-    return "{" + ",".join(iids) + "}", "{" + ",".join(map(str, tokens)) + "}"
+    iids = ",".join(lease.iid for lease in leases.values())
+    return f"{{{iids}}}", f"{{{','.join(map(str, leases))}}}"

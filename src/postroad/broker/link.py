@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import Connection
@@ -24,8 +24,11 @@ from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
 
 from postroad.broker.installation import ensure_installed
+from postroad.bus.call import Call
+from postroad.bus.session import run
 from postroad.postgres.connections import connect
 
+T = TypeVar("T")
 CHANNEL = "mbus"
 
 Texts = tuple[str | None, ...]
@@ -68,6 +71,11 @@ class Link:
         with self._guard:
             cursor = self._mine().execute(text, parameters)
             return cursor.fetchall() if cursor.description else []
+
+    def call(self, call: Call[T]) -> T:
+        """Run a call of the bus."""
+        with self._guard:
+            return run(self._mine(), call)
 
     def run_apart(self, statements: Iterable[tuple[str, Sequence[object]]]) -> list[list[TupleRow]]:
         """Run statements in one round trip, each in a transaction of its own."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 
-from postroad.broker.link import Link
 from postroad.bus import calls
 from postroad.bus.measures import Measures
-from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.service import ThreadService
-
-logger = logging.getLogger(__name__)
+from postroad.bus.session import run_async
+from postroad.postgres.calls import Connection, call
+from postroad.postgres.connected_service import ConnectedService
 
 INTERVAL_SECONDS = 0.25
 SWEEP_SECONDS = 10.0
 
 
-class Upkeep(ThreadService):
+class Upkeep(ConnectedService):
     """Calls broker.maintain as long as the connection consumes.
 
     One process at a time does the work; the calls of the others return immediately. An elected
@@ -29,37 +26,25 @@ class Upkeep(ThreadService):
         super().__init__("broker upkeep")
         self._dsn = dsn
         self._measures = measures
+        self._swept = 0.0
 
-    def run(self) -> None:
+    async def run(self) -> None:
         """Maintain until stopped; reconnect after errors."""
-        backoff = Backoff()
-        while not self.stopping.is_set():
-            try:
-                link = Link(self._dsn, "broker upkeep")
-                try:
-                    self._maintain(link, backoff)
-                finally:
-                    link.close()
-            except SURVIVABLE as failure:
-                logger.warning("upkeep_failed", extra={"reason": str(failure).strip()})
-                self.pause(backoff.next_seconds())
-
-    def _maintain(self, link: Link, backoff: Backoff) -> None:
         self.announce_ready()
-        swept = 0.0
-        while not self.stopping.is_set():
-            link.run("select broker.maintain()")
-            if time.monotonic() - swept > SWEEP_SECONDS:
-                swept = time.monotonic()
-                link.run("select broker.clear_queues()")
-                link.run("select broker.clear_results()")
-                self._send_measures(link)
-            backoff.reset()
-            self.pause(INTERVAL_SECONDS)
-        self._send_measures(link)
+        # Without prepared statements, which a pooler in transaction mode could mix up.
+        await self.repeat(self._maintain, self._dsn, event="upkeep_failed", is_pooled=True)
 
-    def _send_measures(self, link: Link) -> None:
+    async def _maintain(self, connection: Connection) -> None:
+        await call(connection, "broker.maintain")
+        if time.monotonic() - self._swept > SWEEP_SECONDS:
+            self._swept = time.monotonic()
+            await call(connection, "broker.clear_queues")
+            await call(connection, "broker.clear_results")
+            await self._send_measures(connection)
+        if await self.pause(INTERVAL_SECONDS):
+            await self._send_measures(connection)
+
+    async def _send_measures(self, connection: Connection) -> None:
         for measures in list(self._measures.values()):
             if (taken := measures.take()) is not None:
-                call = calls.measure(*taken)
-                link.run(call.text, call.parameters)
+                await run_async(connection, calls.measure(*taken))

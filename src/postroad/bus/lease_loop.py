@@ -33,7 +33,7 @@ from postroad.bus.request import asks
 from postroad.bus.runners import Runners
 from postroad.bus.spans import handled
 from postroad.bus.wakeup import AsyncWakeup
-from postroad.lease.holder import AsyncHolder
+from postroad.lease.holder import Holder
 from postroad.lease.keeper import Keeper, lost_tokens
 from postroad.service import AutoResetEvent, Service
 
@@ -69,9 +69,7 @@ class LeaseLoop(Service):
         keeper: Keeper[int, HeldMessage] = Keeper(
             handler.ttl, ack_delay=settings.ack_delay, ack_batch=settings.ack_batch
         )
-        self._holder = AsyncHolder(
-            keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack
-        )
+        self._holder = Holder(keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack)
         self._awaits = not runners.blocks
         self._in_flight = handler.concurrency * (handler.batch or 1)
         self._runners: Runners[MessageBatch[HeldMessage]] = runners(

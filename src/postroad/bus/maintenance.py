@@ -6,19 +6,20 @@ import logging
 import time
 from datetime import timedelta
 
+from psycopg import AsyncConnection
+
 from postroad.bus import calls
 from postroad.bus.polling import maintenance_pause_seconds
-from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
-from postroad.postgres.connections import connect_async
-from postroad.service import LoopThread, Service
+from postroad.postgres.connected_service import ConnectedService
+from postroad.service import LoopThread
 
 logger = logging.getLogger(__name__)
 
 MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
 
 
-class AsyncMaintenance(Service):
+class AsyncMaintenance(ConnectedService):
     """Calls mbus.maintain from one session, twice a second or more often, and reconnects."""
 
     def __init__(
@@ -35,33 +36,19 @@ class AsyncMaintenance(Service):
 
     async def run(self) -> None:
         """Maintain until stopped."""
-        backoff = Backoff()
-        while not self.stopping.is_set():
-            try:
-                async with await connect_async(
-                    self._dsn,
-                    application_name="postroad maintenance",
-                    autocommit=True,
-                    is_pooled=self._is_pooled,
-                ) as connection:
-                    while not self.stopping.is_set():
-                        began = time.monotonic()
-                        done = await run_async(connection, calls.maintain())
-                        call_seconds = time.monotonic() - began
-                        backoff.reset()
-                        self.announce_ready()
-                        logger.debug("maintained", extra={"queues": [each.queue for each in done]})
-                        await self.pause(
-                            maintenance_pause_seconds(
-                                self._interval_seconds,
-                                len(done),
-                                max((max(d.released, d.ended, d.expired) for d in done), default=0),
-                                call_seconds,
-                            )
-                        )
-            except SURVIVABLE as failure:
-                logger.warning("maintenance_failed", extra={"reason": str(failure).strip()})
-                await self.pause(backoff.next_seconds())
+        event, is_pooled = "maintenance_failed", self._is_pooled
+        await self.repeat(self._maintain, self._dsn, event=event, is_pooled=is_pooled)
+
+    async def _maintain(self, connection: AsyncConnection) -> None:
+        began = time.monotonic()
+        done = await run_async(connection, calls.maintain())
+        call_seconds = time.monotonic() - began
+        self.announce_ready()
+        logger.debug("maintained", extra={"queues": [each.queue for each in done]})
+        moved = max((max(each.released, each.ended, each.expired) for each in done), default=0)
+        await self.pause(
+            maintenance_pause_seconds(self._interval_seconds, len(done), moved, call_seconds)
+        )
 
 
 class Maintenance(LoopThread):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -22,7 +23,7 @@ from postroad.bus.requester import AsyncRequester, Requester
 from postroad.bus.session import AnyConnection, make_async_pool, make_pool, run_async
 from postroad.bus.wakeup import AsyncWakeup, Wakeup
 from postroad.postgres.listen import ListenHub
-from postroad.service import AutoResetEvent, ThreadAutoResetEvent
+from postroad.service import AutoResetEvent
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class AsyncRunner:
         self._is_open = self._dsn is None
         self._hub: ListenHub | None = None
 
-    make_event: type[AutoResetEvent | ThreadAutoResetEvent] = AutoResetEvent
+    make_event: type[AutoResetEvent | threading.Event] = AutoResetEvent
     _make_pool = staticmethod(make_async_pool)
 
     def _make_notifier(self) -> Notifier | AsyncNotifier:
@@ -186,7 +187,7 @@ class AsyncRunner:
 class Runner(AsyncRunner):
     """Runs calls for a bus that blocks."""
 
-    make_event = ThreadAutoResetEvent
+    make_event = threading.Event
     _make_pool = staticmethod(make_pool)  # type: ignore[assignment]
 
     def block(self, call: AnyCall[T]) -> T:

@@ -16,7 +16,7 @@ import psycopg
 
 from postroad.intake import errors
 from postroad.intake.engine import Engine, alert_key
-from postroad.lease import AsyncHolder, Keeper
+from postroad.lease import Holder, Keeper
 from postroad.postgres.calls import Row
 
 logger = logging.getLogger(__name__)
@@ -27,10 +27,10 @@ TEMPORARY_FOLDER_PAUSE = timedelta(seconds=30)
 
 def holder_of(
     lease: timedelta, extend: Callable[[dict[int, Row]], Awaitable[Iterable[int]]]
-) -> AsyncHolder[int, Row]:
+) -> Holder[int, Row]:
     """Return a holder of leases by id; it keeps trying while PostgreSQL is down."""
     keeper: Keeper[int, Row] = Keeper(lease)
-    return AsyncHolder(keeper, extend, lambda _: None, transient=(psycopg.Error, OSError))
+    return Holder(keeper, extend, lambda _: None, transient=(psycopg.Error, OSError))
 
 
 class Claim:

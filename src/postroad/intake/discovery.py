@@ -25,7 +25,7 @@ from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
 from postroad.intake.keys import shown_name
 from postroad.intake.listing import Entry, Listing
-from postroad.lease import AsyncHolder
+from postroad.lease import Holder
 from postroad.postgres.calls import Row
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
     return report
 
 
-def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolder[int, Row]:
+def _hold(engine: Engine, server_id: int, scan: int, since: float) -> Holder[int, Row]:
     """Return the holder of the scan's lease, by the server's id."""
 
     async def extend(_: dict[int, Row]) -> list[int]:

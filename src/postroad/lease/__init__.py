@@ -14,14 +14,14 @@ claim ───> held ───┴── finish ──> finished ── ack ─�
              └── lost: the server has released it, or its deadline has passed
 ```
 
-`Keeper` is this state machine: no I/O, no threads, its clock injected. `Holder` runs it in a thread
-and `AsyncHolder` in a task: one loop makes the calls that are due, and a timer of its own watches
-the deadlines, because a call on a silent network may take longer than the lease.
+`Keeper` is this state machine: no I/O, no threads, its clock injected. `Holder` runs it in a task:
+one loop makes the calls that are due, and a timer of its own watches the deadlines, because a call
+on a silent network may take longer than the lease. Any thread may claim, finish and release.
 
 When either of them dies, the service that supervises the holder stops with the error.
 """
 
-from postroad.lease.holder import AsyncHolder, Holder
+from postroad.lease.holder import Holder
 from postroad.lease.keeper import Keeper, lost_tokens
 
-__all__ = ["AsyncHolder", "Holder", "Keeper", "lost_tokens"]
+__all__ = ["Holder", "Keeper", "lost_tokens"]

@@ -1,15 +1,14 @@
-"""A keeper at work: a task or thread makes the calls that are due, another watches deadlines."""
+"""A keeper at work: a task makes the calls that are due, another one watches deadlines."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from postroad.backoff import Backoff
-from postroad.blocking import resolved
 from postroad.lease.keeper import Keeper
-from postroad.service import AutoResetEvent, Service, ThreadAutoResetEvent, ThreadService
+from postroad.service import AutoResetEvent, Service
 
 logger = logging.getLogger(__name__)
 
@@ -20,26 +19,20 @@ L = TypeVar("L")
 MAX_LAST_ACKS = 3
 
 
-class _Woken:
-    """The part of a service of either kind that waits for `changed`."""
-
-    stopping: Any
-    announce_ready: Any
-    supervise: Any
-    stop_supervised: Any
-    _make_event: type[AutoResetEvent | ThreadAutoResetEvent]
+class _Woken(Service):
+    """A service that waits for `changed`, which any thread may set."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)  # type: ignore[call-arg]
-        self.changed = self._make_event()
+        super().__init__(name)
+        self.changed = AutoResetEvent()
 
     def request_stop(self) -> None:
         """Ask the service to end, without waiting for it."""
-        super().request_stop()  # type: ignore[misc]
+        super().request_stop()
         self.changed.set()
 
 
-class _Deadlines(_Woken, Generic[K, L]):
+class Deadlines(_Woken, Generic[K, L]):
     """The timer: reports leases that were not extended in time, whatever the calls wait for."""
 
     def __init__(self, keeper: Keeper[K, L], on_lost: Callable[[L], None]) -> None:
@@ -54,22 +47,10 @@ class _Deadlines(_Woken, Generic[K, L]):
             for lease in self._keeper.expire():
                 logger.warning("lease_lost", extra={"reason": "it was not extended in time"})
                 self._on_lost(lease)
-            await resolved(self.changed.wait(self._keeper.seconds_to_deadline()))
+            await self.changed.wait(self._keeper.seconds_to_deadline())
 
 
-class AsyncDeadlines(_Deadlines[K, L], Service):
-    """The timer as a task."""
-
-    _make_event = AutoResetEvent
-
-
-class Deadlines(_Deadlines[K, L], ThreadService):
-    """The timer as a thread."""
-
-    _make_event = ThreadAutoResetEvent
-
-
-class _Holder(_Woken, Generic[K, L]):
+class Holder(_Woken, Generic[K, L]):
     """Extends leases while they are held and acks them in batches once they are finished.
 
     `extend` is called with leases by key and returns the keys that are lost; `ack` acks the leases
@@ -78,16 +59,14 @@ class _Holder(_Woken, Generic[K, L]):
     for each held lease that is lost; it must not block.
     """
 
-    _make_deadlines: type[AsyncDeadlines[Any, Any] | Deadlines[Any, Any]]
-
     def __init__(
         self,
         keeper: Keeper[K, L],
-        extend: Callable[[dict[K, L]], Awaitable[Iterable[K]] | Iterable[K]],
+        extend: Callable[[dict[K, L]], Awaitable[Iterable[K]]],
         on_lost: Callable[[L], None],
         *,
         transient: tuple[type[Exception], ...],
-        ack: Callable[[dict[K, L]], Awaitable[None] | None] | None = None,
+        ack: Callable[[dict[K, L]], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__("lease holder")
         self._keeper = keeper
@@ -95,7 +74,7 @@ class _Holder(_Woken, Generic[K, L]):
         self._ack_call = ack
         self._on_lost = on_lost
         self._transient = transient
-        self._deadlines = self._make_deadlines(keeper, on_lost)
+        self._deadlines = Deadlines(keeper, on_lost)
         self._backoff = Backoff()
         # The time for `claim`, to be read before the leases are asked for.
         self.now = keeper.clock
@@ -120,7 +99,7 @@ class _Holder(_Woken, Generic[K, L]):
 
     async def run(self) -> None:
         """Make the calls that are due until stopped and nothing is left to ack."""
-        await resolved(self.supervise(self._deadlines))
+        await self.supervise(self._deadlines)
         self.announce_ready()
         last_acks = 0
         try:
@@ -132,14 +111,14 @@ class _Holder(_Woken, Generic[K, L]):
                     if not await self._ack(leases) and last_acks >= MAX_LAST_ACKS:
                         break
                 else:
-                    await resolved(self.changed.wait(self._keeper.rest_seconds()))
+                    await self.changed.wait(self._keeper.rest_seconds())
         finally:
-            await resolved(self.stop_supervised())
+            await self.stop_supervised()
 
     async def _extend(self, leases: dict[K, L]) -> None:
         since = self.now()
         try:
-            lost = await resolved(self._extend_call(leases))
+            lost = await self._extend_call(leases)
         except self._transient as failure:
             logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
             return
@@ -150,7 +129,7 @@ class _Holder(_Woken, Generic[K, L]):
     async def _ack(self, leases: dict[K, L]) -> bool:
         try:
             if self._ack_call is not None:
-                await resolved(self._ack_call(leases))
+                await self._ack_call(leases)
         except self._transient as failure:
             logger.warning("ack_failed", extra={"reason": str(failure).strip()})
             self._keeper.ack_failed(leases, self._backoff.next_seconds())
@@ -158,17 +137,3 @@ class _Holder(_Woken, Generic[K, L]):
         self._backoff.reset()
         self._keeper.acked(leases)
         return True
-
-
-class AsyncHolder(_Holder[K, L], Service):
-    """A holder as a task."""
-
-    _make_event = AutoResetEvent
-    _make_deadlines = AsyncDeadlines
-
-
-class Holder(_Holder[K, L], ThreadService):
-    """A holder as a thread."""
-
-    _make_event = ThreadAutoResetEvent
-    _make_deadlines = Deadlines

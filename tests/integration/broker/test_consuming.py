@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from kombu import Connection, Consumer, Message, Producer, Queue
 from kombu.asynchronous import Hub
+from psycopg import AsyncConnection
 
-from postroad.broker.link import Link
 from postroad.broker.transport import LOOP_SECONDS
+from postroad.postgres.connections import connect_async
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.testing import wait_until
 from tests.integration.broker.crew import LEASED
@@ -264,13 +265,12 @@ def test_a_message_leased_again_by_the_same_connection_is_acknowledged(
 ) -> None:
     is_refused = threading.Event()
 
-    class RefusedLink(Link):
-        def __init__(self, *arguments: str) -> None:
-            if is_refused.is_set():
-                raise DatabaseUnavailable("too many connections")
-            super().__init__(*arguments)
+    async def connect_refused(*arguments: Any, **named: Any) -> AsyncConnection:
+        if is_refused.is_set():
+            raise DatabaseUnavailable("too many connections")
+        return await connect_async(*arguments, **named)
 
-    monkeypatch.setattr("postroad.broker.leases.Link", RefusedLink)
+    monkeypatch.setattr("postroad.broker.leases.connect_async", connect_refused)
     is_refused.set()
     with Connection(url, transport_options={"lease_seconds": 2}) as alone, Connection(url) as other:
         publish(other, "task")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from postroad.service import Service, ThreadService
+from postroad.service import LoopThread, Service
 
 
 class Steady(Service):
@@ -100,17 +100,6 @@ class Short(Service):
         self.announce_ready()
 
 
-class ThreadOwner(ThreadService):
-    def __init__(self, part: ThreadService) -> None:
-        super().__init__("owner")
-        self._part = part
-
-    def run(self) -> None:
-        self.supervise(self._part)
-        self.stopping.wait()
-        self.stop_supervised()
-
-
 class Owner(Service):
     def __init__(self, part: Service) -> None:
         super().__init__("owner")
@@ -122,16 +111,16 @@ class Owner(Service):
         await self.stop_supervised()
 
 
-class Exiting(ThreadService):
-    def run(self) -> None:
+class Exiting(Service):
+    async def run(self) -> None:
         raise SystemExit(3)
 
 
-def test_a_thread_that_exits_stops_its_supervisor() -> None:
-    owner = ThreadOwner(Exiting("part"))
-    owner.start()
+def test_a_part_that_exits_ends_the_thread_of_its_supervisor() -> None:
+    thread = LoopThread(Owner(Exiting("part")))
+    thread.start()
     with pytest.raises(SystemExit):
-        owner.join(20)
+        thread.join(20)
 
 
 @pytest.mark.parametrize(("part", "error"), [(Broken, ValueError), (Short, RuntimeError)])

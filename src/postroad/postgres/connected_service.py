@@ -5,35 +5,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from datetime import timedelta
 
 import psycopg
 
-from postroad.alerts.errors import AlertsError
 from postroad.backoff import Backoff
+from postroad.errors import PostroadError
 from postroad.postgres.connections import connect_async
-from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
 
 class ConnectedService(Service):
-    """The loop that the sender, the relay and the watchers of alerts share."""
+    """The loop of services that need nothing but a session."""
 
     async def repeat(
         self,
-        work: Callable[..., Awaitable[bool | None]],
+        work: Callable[..., Awaitable[object]],
         *dsns: str,
-        interval: timedelta,
         event: str,
         task: str | None = None,
         is_pooled: bool = False,
     ) -> None:
         """Call `work` with a connection to each database until the service is to stop.
 
-        The call is repeated without a pause while it returns true, which stands for more work. A
-        lost connection is logged as `event`, and all connections are opened again.
+        Its pauses are its own. A lost connection or another error of the database is logged as
+        `event`, and all connections are opened again.
         """
         name = task or self.name
         backoff = Backoff()
@@ -50,10 +47,8 @@ class ConnectedService(Service):
                         )
                         connections.append(await stack.enter_async_context(opened))
                     while not self.stopping.is_set():
-                        has_more = await work(*connections)
+                        await work(*connections)
                         backoff.reset()
-                        if not has_more:
-                            await self.pause(interval.total_seconds())
-            except (psycopg.Error, AlertsError, DatabaseUnavailable, OSError) as failure:
+            except (psycopg.Error, PostroadError, OSError) as failure:
                 logger.warning(event, extra={"task": name, "reason": str(failure).strip()})
                 await self.pause(backoff.next_seconds())
