@@ -32,7 +32,8 @@ from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE
 from postroad.bus.request import Reply
-from postroad.bus.session import is_disconnecting, parameters, run, run_async
+from postroad.bus.session import is_disconnecting, run, run_async
+from postroad.postgres.connections import parameters
 
 logger = logging.getLogger(__name__)
 
@@ -112,9 +113,7 @@ class AsyncRequester:
         while self._asked:
             connection: AsyncConnection[Any] | None = None
             try:
-                connection = await AsyncConnection.connect(
-                    self._dsn, **parameters(self._dsn, is_pooled=False)
-                )
+                connection = await AsyncConnection.connect(self._dsn, **_parameters(self._dsn))
                 await connection.execute(request.PREPARE_SESSION)
                 reply_to = await run_async(connection, request.reply_queue())
                 await self._converse(connection, reply_to)
@@ -265,7 +264,7 @@ class Requester:
                 if not connection.closed and not is_disconnecting(connection):
                     return connection
                 connection.close()
-        connection = Connection.connect(self._dsn, **parameters(self._dsn, is_pooled=False))
+        connection = Connection.connect(self._dsn, **_parameters(self._dsn))
         connection.execute(request.PREPARE_SESSION)
         return connection
 
@@ -291,3 +290,7 @@ class Requester:
                 if reply.correlation == iid:
                     return reply
         return None
+
+
+def _parameters(dsn: str) -> dict[str, Any]:
+    return parameters(dsn, application_name="postroad bus", autocommit=True)

@@ -21,26 +21,13 @@ from postroad.blocking import entered, finish
 from postroad.bus.call import Call
 from postroad.bus.decoding import NOT_DECODED, Undecodable, read_rows
 from postroad.bus.errors import translate
-from postroad.postgres.connections import network_parameters
+from postroad.postgres.connections import parameters
 
 T = TypeVar("T")
 AnyConnection: TypeAlias = Connection[Any] | AsyncConnection[Any]
 
 POOL_MAX_SIZE_DEFAULT = 10
 POOL_TIMEOUT_SECONDS = 10.0
-
-
-def parameters(
-    dsn: str, *, is_pooled: bool, application_name: str = "postroad bus"
-) -> dict[str, Any]:
-    """Return the connection parameters; no prepared statements behind a transaction-mode pooler."""
-    return {
-        **network_parameters(dsn),
-        # Each call is one statement, so autocommit makes it one transaction and one round trip.
-        "autocommit": True,
-        "application_name": application_name,
-        **({"prepare_threshold": None} if is_pooled else {}),
-    }
 
 
 class BlockingCursor(Cursor[Any]):
@@ -124,7 +111,10 @@ def make_async_pool(dsn: str, *, is_pooled: bool = False) -> AsyncConnectionPool
 
 def _pool_options(dsn: str, is_pooled: bool) -> dict[str, Any]:
     return {
-        "kwargs": parameters(dsn, is_pooled=is_pooled),
+        # Each call is one statement, so autocommit makes it one transaction and one round trip.
+        "kwargs": parameters(
+            dsn, application_name="postroad bus", is_pooled=is_pooled, autocommit=True
+        ),
         "min_size": 1,
         "max_size": POOL_MAX_SIZE_DEFAULT,
         "timeout": POOL_TIMEOUT_SECONDS,

@@ -44,10 +44,11 @@ from postroad.bus.outcome import Park, Retry
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.runners import Runners
-from postroad.bus.session import fetch_async, parameters, run_async
+from postroad.bus.session import fetch_async, run_async
 from postroad.bus.shared_connection import AsyncTransactionConnection, Session, cut
 from postroad.bus.spans import handled
 from postroad.bus.wakeup import AsyncWakeup
+from postroad.postgres.connections import parameters
 from postroad.service import AutoResetEvent, Service
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,10 @@ class TransactionLoops(Service):
         self.payload = payload
         self.wakeup = wakeup
         self.parameters = parameters(
-            dsn, is_pooled=not settings.listen, application_name="postroad worker"
+            dsn,
+            application_name="postroad worker",
+            is_pooled=not settings.listen,
+            autocommit=True,
         )
         self.runners: Runners[BatchRun] = runners(
             self.name, handler.concurrency, BatchRun.handle, self._ended

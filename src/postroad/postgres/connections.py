@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
 import psycopg
 from psycopg import AsyncConnection, Connection
@@ -51,19 +51,35 @@ def network_parameters(dsn: str) -> dict[str, Any]:
     return {name: value for name, value in _NETWORK.items() if name not in named}
 
 
-def _parameters(
-    dsn: str, application_name: str, connect_timeout: timedelta, is_pooled: bool, autocommit: bool
+class Options(TypedDict, total=False):
+    """Options of a connection; `is_pooled` behind a pooler in transaction mode."""
+
+    application_name: str
+    connect_timeout: timedelta
+    is_pooled: bool
+    autocommit: bool
+
+
+def parameters(
+    dsn: str,
+    *,
+    application_name: str = "postroad",
+    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
+    is_pooled: bool = False,
+    autocommit: bool = False,
 ) -> dict[str, Any]:
-    parameters = network_parameters(dsn) | {
+    """Return the parameters of a connection for the driver."""
+    found = {
+        **network_parameters(dsn),
         "application_name": application_name,
         "autocommit": autocommit,
     }
-    if "connect_timeout" in parameters:
+    if "connect_timeout" in found:
         # libpq counts whole seconds and takes 1 for 2.
-        parameters["connect_timeout"] = max(2, round(connect_timeout.total_seconds()))
+        found["connect_timeout"] = max(2, round(connect_timeout.total_seconds()))
     if is_pooled:
-        parameters["prepare_threshold"] = None
-    return parameters
+        found["prepare_threshold"] = None
+    return found
 
 
 def _unavailable(dsn: str, failure: Exception) -> DatabaseUnavailable:
@@ -74,34 +90,18 @@ def _unavailable(dsn: str, failure: Exception) -> DatabaseUnavailable:
     )
 
 
-def connect(
-    dsn: str,
-    *,
-    application_name: str = "postroad",
-    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
-    is_pooled: bool = False,
-    autocommit: bool = False,
-) -> Connection:
+def connect(dsn: str, **options: Unpack[Options]) -> Connection:
     """Open one connection. Raises DatabaseUnavailable."""
-    parameters = _parameters(dsn, application_name, connect_timeout, is_pooled, autocommit)
     try:
-        return psycopg.connect(dsn, **parameters)
+        return psycopg.connect(dsn, **parameters(dsn, **options))
     except psycopg.OperationalError as failure:
         raise _unavailable(dsn, failure) from failure
 
 
-async def connect_async(
-    dsn: str,
-    *,
-    application_name: str = "postroad",
-    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
-    is_pooled: bool = False,
-    autocommit: bool = False,
-) -> AsyncConnection:
+async def connect_async(dsn: str, **options: Unpack[Options]) -> AsyncConnection:
     """Open one connection. Raises DatabaseUnavailable."""
-    parameters = _parameters(dsn, application_name, connect_timeout, is_pooled, autocommit)
     try:
-        return await AsyncConnection.connect(dsn, **parameters)
+        return await AsyncConnection.connect(dsn, **parameters(dsn, **options))
     except psycopg.OperationalError as failure:
         raise _unavailable(dsn, failure) from failure
 
@@ -111,20 +111,19 @@ async def open_async_pool(
     *,
     min_size: int = POOL_MIN_SIZE_DEFAULT,
     max_size: int = POOL_MAX_SIZE_DEFAULT,
-    application_name: str = "postroad",
-    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
-    is_pooled: bool = False,
+    **options: Unpack[Options],
 ) -> AsyncConnectionPool:
     """Open a pool; it connects in the background. The caller closes it (or uses `async with`)."""
+    given = parameters(dsn, **options)
     pool = AsyncConnectionPool(
         dsn,
-        kwargs=_parameters(dsn, application_name, connect_timeout, is_pooled, autocommit=False),
+        kwargs=given,
         min_size=min_size,
         max_size=max(max_size, min_size),
         check=AsyncConnectionPool.check_connection,
-        timeout=connect_timeout.total_seconds(),
+        timeout=options.get("connect_timeout", CONNECT_TIMEOUT_DEFAULT).total_seconds(),
         reconnect_timeout=RECONNECT_TIMEOUT.total_seconds(),
-        name=application_name,
+        name=given["application_name"],
         open=False,
     )
     await pool.open()

@@ -21,7 +21,7 @@ from psycopg.rows import dict_row
 
 from postroad.postgres import calls
 from postroad.postgres.calls import Connection, Row
-from postroad.postgres.connections import network_parameters
+from postroad.postgres.connections import parameters
 
 logger = logging.getLogger(__name__)
 
@@ -55,15 +55,12 @@ class Journal:
         self.dsn = dsn
         self._schema = schema
         self._patience = patience.total_seconds()
-        self._parameters: dict[str, Any] = {
-            **network_parameters(dsn),
-            "application_name": f"postroad {schema}",
-            "autocommit": True,
+        name = f"postroad {schema}"
+        self._parameters = {
+            **parameters(dsn, application_name=name, is_pooled=is_pooled, autocommit=True),
             "connect_timeout": 5,
         }
-        if is_pooled:
-            self._parameters["prepare_threshold"] = None
-        else:
+        if not is_pooled:
             # An acknowledged call is on the disk, however the cluster is configured.
             self._parameters["options"] = f"-c synchronous_commit=on {KEEPALIVES} {IDLE}"
         self._idle: list[Connection] = []
