@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections.abc import Sequence
 from typing import Any, Self
 
 logger = logging.getLogger(__name__)
@@ -281,6 +282,25 @@ class Service:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+
+class Together(Service):
+    """Several services as one: started in order, stopped together; if one fails, all end."""
+
+    def __init__(self, name: str, services: Sequence[Service]) -> None:
+        super().__init__(name)
+        self.services = services
+
+    async def run(self) -> None:
+        """Run until stopped, or until one of them ends, which is a failure."""
+        try:
+            for service in self.services:
+                await self.supervise(service)
+                await service.ready()
+            self.announce_ready()
+            await self.stopping.wait()
+        finally:
+            await self.stop_supervised()
 
 
 class LoopThread:

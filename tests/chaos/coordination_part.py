@@ -14,10 +14,9 @@ from typing import Any
 
 from psycopg import AsyncCursor
 
-from postroad.cli.together import Together
 from postroad.coordination import Coordinator, Reader, Writer
 from postroad.coordination.bridges import reader_bridges, writer_bridges
-from postroad.service import Service
+from postroad.service import Service, Together
 
 QUICK = timedelta(milliseconds=500)
 # Calls that have always changed something; of the others the first value tells.

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import click
 
-from postroad.cli.exit_codes import EXIT_CODES, INTERRUPTED
 from postroad.cli.main import cli
+from postroad.cli.output import EXIT_CODES, INTERRUPTED
 from tools.docs.markdown import head, table
 
 INTRODUCTION = """

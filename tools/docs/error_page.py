@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import postroad
-from postroad.cli.exit_codes import EXIT_CODES
+from postroad.cli.output import EXIT_CODES
 from postroad.errors import PostroadError
 from tools.docs.markdown import anchor, head, table
 from tools.docs.sql_source import errors as codes_of

@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 
-from postroad.alerts import AlertSender, DeliveryFailed, operations
+from postroad.alerts import (
+    AlertSender,
+    ClockWatcher,
+    DeliveryFailed,
+    DiskWatcher,
+    PauseWatcher,
+    operations,
+)
 from postroad.alerts.channel import Channel, open_channels, select_channels
 from postroad.alerts.reporting import clear_alert, raise_alert
 from postroad.alerts.resources import (
@@ -24,7 +31,10 @@ from postroad.alerts.resources import (
 from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.derived import action_command, list_command
 from postroad.cli.output import json_option, print_records
+from postroad.cli.parts import PartContext
 from postroad.postgres.connections import connect_async
+from postroad.postgres.server_user import data_folder_default
+from postroad.service import Service, Together
 from postroad.settings.alerts import AlertsSettings
 
 NO_CHANNEL = (
@@ -168,3 +178,20 @@ def serve(application: Application, seconds: float | None) -> None:
         sender = AlertSender(dsn, settings.alerts, is_pooled=settings.database.is_pooled)
         announce = partial(click.echo, f"sending to {names}", err=True)
         asyncio.run(run_service(sender, announce, seconds))
+
+
+def service(context: PartContext) -> Service:
+    """Make the sender and the watchers."""
+    dsn, settings = context.dsn, context.application.settings
+    given, every = settings.alerts, settings.alerts.watch_interval
+    folders = [settings.data_folder or data_folder_default(), *given.watch_folders]
+    least = given.disk_least_free_percent
+    return Together(
+        "alerts",
+        [
+            AlertSender(dsn, given, is_pooled=settings.database.is_pooled),
+            DiskWatcher(dsn, folders, least_free_percent=least, interval=every),
+            ClockWatcher(dsn, jump=given.clock_jump, interval=every),
+            PauseWatcher(dsn, limit=given.pause_limit, interval=every),
+        ],
+    )

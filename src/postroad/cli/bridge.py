@@ -20,6 +20,8 @@ from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
 from postroad.cli.output import dry_run_option, json_option, print_json, print_result
+from postroad.cli.parts import PartContext
+from postroad.service import Service
 from postroad.settings import BridgeDefinition
 
 
@@ -224,3 +226,9 @@ def run(
 
         asyncio.run(run_service(supervisor, announce, seconds))
     click.echo("stopped")
+
+
+def bridges(context: PartContext) -> Service:
+    """Make the service that runs every bridge of this database."""
+    settings = context.application.settings.bridge
+    return BridgeSupervisor(Addresses.of(context.dsn, settings), settings)

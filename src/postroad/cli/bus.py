@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 import psycopg
 
-from postroad.bus import Bus, Maintenance, operations
+from postroad.bus import AsyncMaintenance, Bus, Maintenance, operations
 from postroad.bus.errors import translate
 from postroad.bus.payload import PAYLOADS, Payload
 from postroad.bus.resources import (
@@ -43,7 +43,9 @@ from postroad.cli.output import (
     print_records,
     print_result,
 )
+from postroad.cli.parts import PartContext
 from postroad.postgres.calls import Connection
+from postroad.service import Service
 
 
 @click.group()
@@ -225,3 +227,11 @@ def _report(
     what = f"queue {queue}" if consumer is None else f"consumer {consumer} of queue {queue}"
     would = "would be " if is_dry_run else ""
     print_result(result, f"{what} {would}{verb}", as_json=as_json)
+
+
+def maintenance(context: PartContext) -> Service:
+    """Make the maintenance of the bus."""
+    settings = context.application.settings
+    return AsyncMaintenance(
+        context.dsn, settings.bus.maintenance_interval, is_pooled=settings.database.is_pooled
+    )

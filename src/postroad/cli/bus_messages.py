@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
-from postroad.bus import Bus, QueueNotFound
+from postroad.bus import Bus, Message, QueueNotFound
 from postroad.bus import payload as payloads
-from postroad.cli.bus_output import print_messages
 from postroad.cli.context import Application, pass_application
-from postroad.cli.exit_codes import EXIT_CODES
-from postroad.cli.output import Command, dry_run_option, duration_option, json_option, print_result
+from postroad.cli.output import (
+    EXIT_CODES,
+    Command,
+    dry_run_option,
+    duration_option,
+    json_option,
+    print_json,
+    print_result,
+    print_table,
+)
+
+_MESSAGE_COLUMNS = ("iid", "added", "headers", "properties", "data")
+# Omitted: every message has them, and they are equal for all messages of a queue.
+_USUAL_HEADERS = {"seenby", "source_db", "destination", "enqueue_time"}
 
 
 def _pair(value: str) -> tuple[str, str]:
@@ -109,7 +121,7 @@ def consume(
     with application.connection() as connection:
         messages = Bus(connection).consume(queue, consumer, amount)
         # Printed before the commit: a message that could not be printed is not consumed.
-        print_messages(messages, as_json=as_json)
+        _print_messages(messages, as_json=as_json)
         if is_dry_run:
             connection.rollback()
 
@@ -156,7 +168,7 @@ def take(
     """
     with application.connection() as connection:
         message = Bus(connection).take(iid, consumer)
-        print_messages([] if message is None else [message], as_json=as_json)
+        _print_messages([] if message is None else [message], as_json=as_json)
         if is_dry_run:
             connection.rollback()
     if message is None:
@@ -188,4 +200,31 @@ def tail(
             poll_interval = application.settings.bus.poll_interval
             with bus.subscribe(queue, consumer, poll_interval=poll_interval) as messages:
                 for message in itertools.islice(messages, count):
-                    print_messages([message], as_json=as_json, is_line=True)
+                    _print_messages([message], as_json=as_json, is_line=True)
+
+
+def _print_messages(messages: Iterable[Message], *, as_json: bool, is_line: bool = False) -> None:
+    """Print messages; as JSON, one object per line if they arrive one by one."""
+    found = list(messages)
+    if as_json:
+        documents: list[Any] = [dataclasses.asdict(message) for message in found]
+        for document in documents if is_line else [documents]:
+            print_json(document, is_line=is_line)
+    elif is_line:
+        for message in found:
+            added = message.added.astimezone().isoformat(sep=" ", timespec="milliseconds")
+            click.echo(f"{added}  {message.iid}  {_shown(message.data)}")
+    elif not found:
+        click.echo("there is no message", err=True)
+    else:
+        print_table(_MESSAGE_COLUMNS, [_row(message) for message in found])
+
+
+def _row(message: Message) -> tuple[Any, ...]:
+    headers = {k: v for k, v in message.headers.items() if k not in _USUAL_HEADERS}
+    properties = dict(message.properties)
+    return message.iid, message.added, headers or None, properties or None, _shown(message.data)
+
+
+def _shown(data: Any) -> Any:
+    return f"\\x{data.hex()}" if isinstance(data, bytes) else data

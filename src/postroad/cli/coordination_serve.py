@@ -15,11 +15,10 @@ from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.coordination_databases import coordination_databases
 from postroad.cli.output import print_table
 from postroad.cli.parts_coordination import make_gateway, make_service, prepare
-from postroad.cli.together import Together
 from postroad.coordination import install_bridges
 from postroad.coordination.reader_service import Check
 from postroad.coordination.sample import SampleWriter
-from postroad.service import Service
+from postroad.service import Service, Together
 from postroad.settings import masked_database_url
 
 PARTS = ("writer", "coordinator", "reader", "gateway")

@@ -27,13 +27,13 @@ from postroad.cli.intake_context import api_token, intake_context
 from postroad.cli.intake_keys import key
 from postroad.cli.intake_servers import servers
 from postroad.cli.output import json_option, print_json, print_table
-from postroad.cli.together import Together
 from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
 from postroad.intake.resources import ACTIONS, FILES, RETRY, SERVERS, STORES, TRANSFERS
 from postroad.operate import Row
 from postroad.postgres.calls import Connection
 from postroad.postgres.server_user import make_data_folder
+from postroad.service import Together
 
 if TYPE_CHECKING:
     from postroad.web.server import WebServer

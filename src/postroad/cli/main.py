@@ -19,7 +19,7 @@ import psycopg
 
 from postroad import __version__
 from postroad.cli.context import Application
-from postroad.cli.exit_codes import EXIT_CODES, INTERRUPTED
+from postroad.cli.output import EXIT_CODES, INTERRUPTED
 from postroad.errors import Kind, PostroadError
 
 # The line of each command in --help; the command is the object of its name in its module.

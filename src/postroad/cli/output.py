@@ -17,8 +17,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from postroad.errors import Kind
+
 Command = Callable[..., Any]
 
+# The exit code of each kind of error, and its meaning.
+EXIT_CODES: dict[Kind, tuple[int, str]] = {
+    "error": (1, "the command failed"),
+    "usage": (2, "wrong option, argument or setting"),
+    "not_found": (3, "no such queue, consumer, message or schema"),
+    "refused": (4, "refused, nothing was changed"),
+    "unavailable": (5, "a required server or program is not available"),
+}
+INTERRUPTED = 130
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 

@@ -94,9 +94,9 @@ class Part:
 
 
 PARTS: tuple[Part, ...] = (
-    Part("maintenance", "parts_bus:maintenance", "maintenance of the bus"),
-    Part("alerts", "parts_alerts:alerts", "sends alerts", "postroad.alerts"),
-    Part("bridges", "parts_bridge:bridges", "run the bridges", "postroad.bridge.supervisor"),
+    Part("maintenance", "bus:maintenance", "maintenance of the bus"),
+    Part("alerts", "alerts:service", "sends alerts", "postroad.alerts"),
+    Part("bridges", "bridge:bridges", "run the bridges", "postroad.bridge.supervisor"),
     Part("exchange", "parts_exchange:exchange", "files", "postroad.exchange", "/exchange"),
     Part("intake", "parts_intake:intake", "web interface of the intake", "postroad.intake",
          "/intake"),

@@ -11,12 +11,11 @@ from postroad.bridge import DatabaseBridge
 from postroad.cli.context import Application
 from postroad.cli.coordination_databases import Databases, find_databases, prepare_database
 from postroad.cli.parts import PartContext
-from postroad.cli.together import Together
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
 from postroad.coordination.bridges import reader_bridges, writer_bridges
 from postroad.coordination.reader_service import Check
 from postroad.coordination.sample import SampleWriter, install_sample
-from postroad.service import Service
+from postroad.service import Service, Together
 from postroad.settings import CoordinationSettings
 
 

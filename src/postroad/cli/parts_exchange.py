@@ -7,13 +7,12 @@ from datetime import timedelta
 from postroad.cli.exchange_context import exchange_root
 from postroad.cli.parts import PartContext
 from postroad.cli.sample import SampleListener
-from postroad.cli.together import Together
 from postroad.exchange import operations
 from postroad.exchange.errors import ClientExists
 from postroad.exchange.sample import SampleErp, SampleMobileClient
 from postroad.exchange.server import ExchangeServer
 from postroad.postgres import run_blocking
-from postroad.service import Service
+from postroad.service import Service, Together
 
 # Two instances compete for the first database, the second database has its own instance.
 DATABASES = {"north": 2, "south": 1}

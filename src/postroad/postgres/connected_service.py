@@ -26,6 +26,7 @@ class ConnectedService(Service):
         event: str,
         task: str | None = None,
         is_pooled: bool = False,
+        level: int = logging.WARNING,
     ) -> None:
         """Call `work` with a connection to each database until the service is to stop.
 
@@ -50,5 +51,5 @@ class ConnectedService(Service):
                         await work(*connections)
                         backoff.reset()
             except (psycopg.Error, PostroadError, OSError) as failure:
-                logger.warning(event, extra={"task": name, "reason": str(failure).strip()})
+                logger.log(level, event, extra={"task": name, "reason": str(failure).strip()})
                 await self.pause(backoff.next_seconds())

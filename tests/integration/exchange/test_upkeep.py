@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from postroad.cli.exit_codes import EXIT_CODES
 from postroad.cli.main import cli
+from postroad.cli.output import EXIT_CODES
 from postroad.errors import PostroadError
 from postroad.exchange import operations
 from postroad.exchange.check import check
