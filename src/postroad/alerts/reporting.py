@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import psycopg
 from psycopg import AsyncConnection, Connection
 
-from postroad.errors import PostroadError
-from postroad.postgres.calls import call, invocation
-from postroad.postgres.errors import raised_by
+from postroad.blocking import finish
+from postroad.postgres.calls import call
 
 Severity = Literal["info", "warning", "error", "critical"]
 
@@ -27,19 +25,12 @@ def raise_alert(
 
     Raising an open key again increments its count and sends no further notice. Takes no lock.
     """
-    _call(connection, "alerts.raise", key, room, severity, title, text)
+    finish(call(connection, "alerts.raise", key, room, severity, title, text))
 
 
 def clear_alert(connection: Connection[Any], key: str) -> None:
     """Report that a problem is solved, in the caller's transaction; no-op if it is not open."""
-    _call(connection, "alerts.clear", key)
-
-
-def _call(connection: Connection[Any], function: str, *parameters: str) -> None:
-    try:
-        connection.execute(f"select {invocation(function, len(parameters))}".encode(), parameters)
-    except psycopg.Error as failure:
-        raise (raised_by(PostroadError, failure) or failure) from failure
+    finish(call(connection, "alerts.clear", key))
 
 
 async def raise_alert_async(

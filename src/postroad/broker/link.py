@@ -23,16 +23,23 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
 
-from postroad.broker.installation import ensure_installed
 from postroad.bus.call import Call
 from postroad.bus.session import run
 from postroad.postgres.connections import connect
+from postroad.postgres.manifest import Schema
+from postroad.postgres.migrator import install
 
 T = TypeVar("T")
 CHANNEL = "mbus"
+SCHEMAS = (
+    Schema("mbus", "postroad.bus", ("hstore",)),
+    Schema("broker", "postroad.broker", ("hstore",)),
+)
 
 Texts = tuple[str | None, ...]
 
+_installed: set[str] = set()
+_installing = threading.Lock()
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
@@ -49,7 +56,7 @@ class Link:
         self._callbacks: list[Callable[[str], None]] = []
         self._prepared: dict[str, bytes] = {}
         try:
-            ensure_installed(dsn, self.connection)
+            _ensure_installed(dsn, self.connection)
         except BaseException:
             self.connection.close()
             raise
@@ -156,6 +163,18 @@ class Link:
         if self._owner != os.getpid():
             raise psycopg.OperationalError("the connection belongs to the parent process")
         return self.connection
+
+
+def _ensure_installed(dsn: str, connection: Connection[Any]) -> None:
+    """Install the bus and the broker if they are missing; an upgrade is left to the operator."""
+    if dsn in _installed:
+        return
+    row = connection.execute("select to_regclass('broker.chord_part') is not null").fetchone()
+    if not (row and row[0]):
+        with _installing, connect(dsn, application_name="postroad install") as installing:
+            for schema in SCHEMAS:
+                install(installing, schema)
+    _installed.add(dsn)
 
 
 def _check(result: PGresult) -> PGresult:

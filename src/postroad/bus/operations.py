@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from psycopg import AsyncConnection
 
@@ -17,8 +17,67 @@ from postroad.bus.browse import State
 from postroad.bus.call import Call, named, sql
 from postroad.bus.client import AsyncBus
 from postroad.bus.errors import InvalidArgument, QueueNotFound, WrongPayload
+from postroad.bus.payload import Payload
 from postroad.bus.saga import AsyncSagas
 from postroad.bus.schedule_calls import Missed
+
+
+async def create(
+    connection: AsyncConnection[Any],
+    queue: str,
+    consumer: str | None = None,
+    *,
+    payload: Payload = "hstore",
+    ncons: Annotated[int, "Number of ring segments; default 8."] = 8,
+    has_roles: Annotated[bool, "Only members of the queue's roles may post and consume."] = False,
+    selector: Annotated[
+        str | None, "SQL condition over the message t: which messages the consumer gets."
+    ] = None,
+    start_from: Annotated[
+        str | None,
+        "Also what was posted since then and is retained or not consumed yet, or earliest.",
+    ] = None,
+    noindex: Annotated[bool, "Accepted for compatibility with older scripts."] = False,
+    contract: Annotated[
+        Literal["message", "cursor"],
+        "How the consumer takes messages: one by one, which is the default, or with a cursor.",
+    ] = "message",
+) -> dict[str, str]:
+    """Create a queue, or a consumer of an existing one.
+
+    Example: postroad bus create orders --payload jsonb
+
+    Example: postroad bus create orders audit --selector "(t.properties->'STATE')='DONE'"
+    """
+    bus = AsyncBus(connection)
+    if consumer is not None:
+        start: Any = start_from if start_from == "earliest" else time_of(start_from)
+        await bus.create_consumer(queue, consumer, selector, noindex, start, contract)
+    elif selector or start_from or contract != "message":
+        reason = "this option belongs to a consumer"
+        raise InvalidArgument(reason, hint="name the consumer after the queue")
+    else:
+        await bus.create_queue(queue, ncons, has_roles, payload)
+    return _subject(queue, consumer)
+
+
+async def drop(
+    connection: AsyncConnection[Any], queue: str, consumer: str | None = None
+) -> dict[str, Any]:
+    """Drop a queue, or one consumer of it, with its messages.
+
+    Example: postroad bus drop orders audit --dry-run
+    """
+    bus = AsyncBus(connection)
+    status = [one for one in await bus.status(queue) if consumer in (None, one.consumer)]
+    await (bus.drop_queue(queue) if consumer is None else bus.drop_consumer(queue, consumer))
+    lost = sum(one.depth + one.dmq for one in status)
+    return {**_subject(queue, consumer), "messages_lost": lost}
+
+
+def _subject(queue: str, consumer: str | None) -> dict[str, str]:
+    of = f"consumer {consumer} of " if consumer is not None else ""
+    return {"subject": f"{of}queue {queue}"}
 
 
 async def redrive(

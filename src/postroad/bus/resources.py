@@ -493,6 +493,9 @@ REPLAY_ACTIONS = (
            unchanged="replay {id} was not stopped", when={"state": ("stopped",)}),
 )  # fmt: skip
 
+CREATE = Action(operations.create, "{subject} {would}created")
+DROP = Action(operations.drop, "{subject} {would}dropped", loss="messages_lost",
+              question="{messages_lost} messages will be lost. Continue?")  # fmt: skip
 RETAIN = Action(operations.retain, "the retention of queue {queue} {be} changed", QUEUES,
                 "Change retention", "Изменить хранение")  # fmt: skip
 PAUSE = Action(

@@ -20,8 +20,9 @@ from postroad.bus.notifier import AsyncNotifier, Notifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.request import Reply
 from postroad.bus.requester import AsyncRequester, Requester
-from postroad.bus.session import AnyConnection, make_async_pool, make_pool, run_async
+from postroad.bus.session import make_async_pool, make_pool, run_async
 from postroad.bus.wakeup import AsyncWakeup, Wakeup
+from postroad.postgres.calls import AnyConnection
 from postroad.postgres.listen import ListenHub
 from postroad.service import AutoResetEvent
 

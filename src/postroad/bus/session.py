@@ -7,10 +7,10 @@ own adapters, row factory and cursor factory.
 from __future__ import annotations
 
 import select
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.json import JsonbLoader
@@ -21,31 +21,19 @@ from postroad.blocking import entered, finish
 from postroad.bus.call import Call
 from postroad.bus.decoding import NOT_DECODED, Undecodable, read_rows
 from postroad.bus.errors import translate
+from postroad.postgres import calls
+from postroad.postgres.calls import AnyConnection
 from postroad.postgres.connections import parameters
 
 T = TypeVar("T")
-AnyConnection: TypeAlias = Connection[Any] | AsyncConnection[Any]
 
 POOL_MAX_SIZE_DEFAULT = 10
 POOL_TIMEOUT_SECONDS = 10.0
 
 
-class BlockingCursor(Cursor[Any]):
-    """A cursor whose methods block, but are awaited like those of an `AsyncCursor`."""
-
-    async def execute(self, *arguments: Any) -> Any:  # type: ignore[override]
-        """Execute a statement."""
-        return super().execute(*arguments)
-
-    async def fetchall(self) -> Any:  # type: ignore[override]
-        """Read all rows."""
-        return super().fetchall()
-
-
 def open_cursor(connection: AnyConnection) -> Any:
     """Open a cursor for the calls, with methods that are awaited on either connection."""
-    kind: Any = BlockingCursor if isinstance(connection, Connection) else AsyncCursor
-    cursor = kind(connection, row_factory=tuple_row)
+    cursor = calls.open_cursor(connection, tuple_row)
     # Registered with the cursor, not with its connection.
     cursor.adapters.register_dumper(str, StrDumperUnknown)
     cursor.adapters.register_loader("jsonb", JsonbLoader)

@@ -69,7 +69,7 @@ def status(application: Application, as_json: bool) -> None:
             "pending": one.pending,
             "unknown": one.unknown,
             "changed": len(one.changed),
-            "state": _state(one),
+            "state": one.state,
         }
         for one in found
     ]
@@ -99,14 +99,6 @@ def stop(application: Application) -> None:
         click.echo("stopped")
     else:
         click.echo("it was not running")
-
-
-def _state(found: migrator.SchemaStatus) -> str:
-    if not found.is_installed:
-        return "missing"
-    if found.unknown:
-        return "newer"
-    return "current" if found.is_current else "behind"
 
 
 def _migrate(

@@ -116,8 +116,7 @@ def action_command(action: Action, run: Runner) -> click.Command:
                 plural = action.resource.plural.replace("_", " ")
                 raise click.UsageError(f"name the {plural}, or use --all")
             _refuse_unused(action, given, is_all=is_all)
-        if action.question and not given.pop("is_sure") and not is_dry_run:
-            click.confirm(action.question.format_map(given), abort=True)
+        must_ask = action.question and not given.pop("is_sure") and not is_dry_run
 
         async def do(connection: Connection) -> Mapping[str, Any]:
             if is_all:
@@ -128,6 +127,10 @@ def action_command(action: Action, run: Runner) -> click.Command:
             arguments = {one.name: _given(one, given[one.name]) for one in action.parameters}
             return await action.run(connection, supplied, **arguments)
 
+        if must_ask:
+            known = run(application, do, is_dry_run=True) if action.loss else given
+            if not action.loss or known[action.loss]:
+                click.confirm(action.question.format_map(known), abort=True, err=True)
         facts = run(application, do, is_dry_run=is_dry_run)
         if as_json:
             print_json({"status": "OK", **facts, "is_dry_run": is_dry_run})

@@ -292,10 +292,11 @@ def _schemas(dsn: str) -> Iterator[Finding]:
         yield from _identity(connection)
         for schema in SCHEMAS:
             found = migrator.status(connection, schema)
-            state = "behind" if found.is_installed else "not installed"
-            advice = f"postroad db {'upgrade' if found.is_installed else 'install'}"
-            if found.is_current:
-                state = f"current, by {found.version}"
-            elif found.unknown:
-                state, advice = "newer", "upgrade this Postroad"
-            yield _finding(f"schema {schema.name}", found.is_current, state, advice)
+            shown = {"missing": "not installed", "current": f"current, by {found.version}"}
+            advice = {"missing": "postroad db install", "newer": "upgrade this Postroad"}
+            yield _finding(
+                f"schema {schema.name}",
+                found.is_current,
+                shown.get(found.state, found.state),
+                advice.get(found.state, "postroad db upgrade"),
+            )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -18,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from postroad.errors import Kind
+from postroad.settings import values
 
 Command = Callable[..., Any]
 
@@ -31,15 +31,13 @@ EXIT_CODES: dict[Kind, tuple[int, str]] = {
 }
 INTERRUPTED = 130
 
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
 
 def parse_duration(value: str) -> timedelta:
     """Parse a number with its unit: `500ms`, `30s`, `5m`, `2h`, `1d`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
-    if found is None:
-        raise click.BadParameter("use a number with a unit, such as 500ms, 30s, 5m or 2h")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    try:
+        return values.parse_duration(value)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong)) from None
 
 
 # Shared by written and derived commands; passed as `as_json` and `is_dry_run`.

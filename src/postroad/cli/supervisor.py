@@ -20,16 +20,17 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from postroad.backoff import Backoff
 from postroad.cli.log_file import LogFile, log_to
 from postroad.service import Service, first_of
 
 logger = logging.getLogger(__name__)
 
-BACKOFF_FIRST_SECONDS = 0.5
-BACKOFF_MAX_SECONDS = 30.0
+FIRST_DELAY = timedelta(seconds=0.5)
+LONGEST_DELAY = timedelta(seconds=30)
 # A service that ran this long has recovered: its next failure begins with the first backoff.
 RECOVERED_AFTER_SECONDS = 60.0
 READY_TIMEOUT_SECONDS = 120.0
@@ -77,7 +78,8 @@ class Supervised(Service):
         """Start, watch and restart it until stopped."""
         with LogFile(self.plan.log_file) as log:
             log_to(log)
-            backoff = BACKOFF_FIRST_SECONDS
+            # Without jitter: the delays are shown, and the services of a process do not compete.
+            backoff = Backoff(FIRST_DELAY, LONGEST_DELAY, chance=lambda: 1.0)
             while not self.stopping.is_set():
                 begun = asyncio.get_running_loop().time()
                 self._enter("starting")
@@ -93,17 +95,14 @@ class Supervised(Service):
                     self._enter("stopped")
                     raise RuntimeError(f"{self.name} failed: {self.error}")
                 if asyncio.get_running_loop().time() - begun > RECOVERED_AFTER_SECONDS:
-                    backoff = BACKOFF_FIRST_SECONDS
+                    backoff.reset()
                 self.restarts += 1
                 self._enter("waiting")
-                pause_seconds = max(backoff, self._away_seconds)
+                delay = max(backoff.next_seconds(), self._away_seconds)
                 self._away_seconds = 0.0
-                logger.warning(
-                    "service_ended",
-                    extra={"service": self.name, "reason": self.error, "restart_in": pause_seconds},
-                )
-                await self.pause(pause_seconds)
-                backoff = min(backoff * 2, BACKOFF_MAX_SECONDS)
+                extra = {"service": self.name, "reason": self.error, "restart_in": delay}
+                logger.warning("service_ended", extra=extra)
+                await self.pause(delay)
             self._enter("stopped")
 
     def crash(self, away_seconds: float = 0.0) -> None:

@@ -51,10 +51,11 @@ class Action:
     """An operation for operators, usually on a row of a resource.
 
     `done` reports it, with its arguments, what its function returned (as `result` if that is a
-    number or a boolean) and `{be}`, which is "is", "are", or "would be" in a dry run; `unchanged`
-    is for a result of 0 or False. `when` names the values of columns with which it is offered for
-    a row; only an action with a title is offered in the console. Its command asks the `question`
-    first, unless it is given `--yes`.
+    number or a boolean), `{be}`, which is "is", "are", or "would be" in a dry run, and `{would}`,
+    which is empty but in a dry run; `unchanged` is for a result of 0 or False. `when` names the
+    values of columns with which it is offered for a row; only an action with a title is offered in
+    the console. Its command asks the `question` first, unless it is given `--yes`; with `loss`, the
+    name of a count in its result, only if a dry run shows that something would be lost.
     """
 
     call: Callable[..., Awaitable[Any]]
@@ -78,6 +79,7 @@ class Action:
     question: str = ""
     # Parameters that are not recorded anywhere, and results that are shown once.
     secrets: tuple[str, ...] = ()
+    loss: str = ""
     # The resources whose rows its parameters name, for the console to offer them.
     offered: Mapping[str, Resource] = field(default_factory=dict)
     is_danger: bool = False
@@ -163,7 +165,8 @@ class Action:
         is_plural = any(one.is_many and not one.is_option for one in self.parameters)
         be = "are" if is_plural or value != 1 else "is"
         text = self.done if value or not self.unchanged else self.unchanged
-        return text.format_map({**facts, "be": "would be" if is_dry_run else be})
+        would = "would be" if is_dry_run else ""
+        return text.format_map({**facts, "be": would or be, "would": would and f"{would} "})
 
     async def run_on(
         self,

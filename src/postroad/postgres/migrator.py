@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Literal
 
 import psycopg
 from psycopg import Connection
@@ -80,6 +81,15 @@ class SchemaStatus:
     def is_current(self) -> bool:
         """Whether there is nothing to do."""
         return self.is_installed and not (self.pending or self.unknown or self.changed)
+
+    @property
+    def state(self) -> Literal["missing", "newer", "current", "behind"]:
+        """The comparison in a word."""
+        if not self.is_installed:
+            return "missing"
+        if self.unknown:
+            return "newer"
+        return "current" if self.is_current else "behind"
 
 
 def install(connection: Connection, schema: Schema, *, is_dry_run: bool = False) -> Outcome:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def _duration(value: Any) -> Any:
+def parse_duration(value: Any) -> timedelta:
     """Parse `500ms`, `30s`, `5m`, `2h`, `1d`; a number without a unit is refused."""
     if isinstance(value, str):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
@@ -40,7 +40,7 @@ def _positive(value: timedelta) -> timedelta:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
+Duration = Annotated[timedelta, BeforeValidator(parse_duration), AfterValidator(_positive)]
 
 
 Port = Annotated[int, Field(ge=0, le=65535)]
