@@ -68,21 +68,30 @@ def asks(message: Message) -> bool:
     return reply_to is not None and reply_to.startswith(TEMPORARY_PREFIX)
 
 
-def check_timeout(timeout: timedelta) -> float:
-    """Return the seconds of a timeout. Raises InvalidArgument unless it is positive."""
-    if timeout <= timedelta(0):
-        raise InvalidArgument(f"invalid timeout: {timeout}", hint="pass a positive timedelta")
-    return timeout.total_seconds()
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request; raises InvalidArgument unless its timeout is positive."""
 
+    queue: str
+    payload: Payload
+    data: object
+    headers: Hstore | None
+    properties: Hstore | None
+    timeout: timedelta
 
-def timed_out(queue: str, iid: str | None, timeout: timedelta) -> RequestTimedOut:
-    """Make the error of a request without an answer."""
-    return RequestTimedOut(
-        f"no answer from queue {queue} within {timeout.total_seconds():g} s",
-        hint="check that a worker runs for it; try again, or allow more time",
-        queue=queue,
-        iid=iid,
-    )
+    def __post_init__(self) -> None:
+        if self.timeout <= timedelta(0):
+            reason = f"invalid timeout: {self.timeout}"
+            raise InvalidArgument(reason, hint="pass a positive timedelta")
+
+    def timed_out(self, iid: str | None) -> RequestTimedOut:
+        """Make the error of a request without an answer."""
+        return RequestTimedOut(
+            f"no answer from queue {self.queue} within {self.timeout.total_seconds():g} s",
+            hint="check that a worker runs for it; try again, or allow more time",
+            queue=self.queue,
+            iid=iid,
+        )
 
 
 def reply_queue() -> Call[str]:
@@ -91,29 +100,23 @@ def reply_queue() -> Call[str]:
 
 
 def ask_many(
-    queue: str,
-    payload: Payload,
-    data: Sequence[object],
-    headers: Sequence[Hstore | None],
-    properties: Sequence[Hstore | None],
-    timeout: timedelta,
-    reply_to: str,
-    *,
-    notify: bool = False,
+    questions: Sequence[Question], reply_to: str, *, notify: bool = False
 ) -> Call[list[str]]:
     """Build the call of mbus.postn_<queue> that requests answers, with the server's clock.
 
-    With `notify` the same commit notifies the workers. Requesters commit asynchronously, so the
-    lock that serializes notifications is held briefly.
+    All questions have the queue and the timeout of the first. With `notify` the same commit
+    notifies the workers. Requesters commit asynchronously, so the lock that serializes
+    notifications is held briefly.
     """
-    asking = [{**(each or {}), "reply_to": reply_to} for each in headers]
+    queue, payload, timeout = questions[0].queue, questions[0].payload, questions[0].timeout
+    headers = [{**(each.headers or {}), "reply_to": reply_to} for each in questions]
     return Call(
         f"select {function('postn', queue)}(data => %s, headers => %s, properties => %s,"
         f" expires => mbus.now() + %s){', mbus.notify(%s::text[])' if notify else ''}",
         (
-            payloads.array(payload, data),
-            array_literal(parameters.hstore("headers", each) for each in asking),
-            array_literal(parameters.hstore("properties", each) for each in properties),
+            payloads.array(payload, [each.data for each in questions]),
+            array_literal(parameters.hstore("headers", each) for each in headers),
+            array_literal(parameters.hstore("properties", each.properties) for each in questions),
             timeout,
             *(([queue],) if notify else ()),
         ),

@@ -28,10 +28,8 @@ from postroad.bus import request
 from postroad.bus.calls import CHUNK_MESSAGES
 from postroad.bus.decoding import Undecodable
 from postroad.bus.errors import BusError
-from postroad.bus.hstore import Hstore
-from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE
-from postroad.bus.request import Reply
+from postroad.bus.request import Question, Reply
 from postroad.bus.session import is_disconnecting, run, run_async
 from postroad.postgres.connections import parameters
 
@@ -48,15 +46,10 @@ NOTIFY_SECONDS = 0.002
 
 
 @dataclass(eq=False, slots=True)
-class Question:
+class Pending:
     """A request in progress and the future of its answer."""
 
-    queue: str
-    payload: Payload
-    data: object
-    headers: Hstore | None
-    properties: Hstore | None
-    timeout: timedelta
+    question: Question
     answer: asyncio.Future[Reply]
     iid: str | None = field(default=None)
 
@@ -67,37 +60,27 @@ class AsyncRequester:
     def __init__(self, dsn: str, *, notify: bool) -> None:
         self._dsn = dsn
         self._notifies = notify
-        self._asked: list[Question] = []
-        self._open: dict[str, Question] = {}
+        self._asked: list[Pending] = []
+        self._open: dict[str, Pending] = {}
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(
-        self,
-        queue: str,
-        payload: Payload,
-        data: object,
-        headers: Hstore | None,
-        properties: Hstore | None,
-        timeout: timedelta,
-    ) -> Reply:
+    async def ask(self, question: Question) -> Reply:
         """Post a request with the next batch and wait for its answer. Raises RequestTimedOut."""
-        seconds = request.check_timeout(timeout)
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        question = Question(queue, payload, data, headers, properties, timeout, answer)
         # Refuse an invalid request here, before it shares a batch with others.
-        request.ask_many(queue, payload, [data], [headers], [properties], timeout, "")
-        self._asked.append(question)
+        request.ask_many([question], "")
+        pending = Pending(question, asyncio.get_running_loop().create_future())
+        self._asked.append(pending)
         self._woken.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name="postroad-requester")
         try:
-            async with asyncio.timeout(seconds):
-                return await answer
+            async with asyncio.timeout(question.timeout.total_seconds()):
+                return await pending.answer
         except TimeoutError:
-            raise request.timed_out(queue, question.iid, timeout) from None
+            raise question.timed_out(pending.iid) from None
         finally:
-            self._open.pop(question.iid or "", None)
+            self._open.pop(pending.iid or "", None)
 
     async def close(self) -> None:
         """Cancel the requests in progress and close the connection; a second call does nothing."""
@@ -105,9 +88,8 @@ class AsyncRequester:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
-        for question in self._give_up():
-            gone = request.timed_out(question.queue, question.iid, question.timeout)
-            self._fail([question], gone)
+        for pending in self._give_up():
+            self._fail([pending], pending.question.timed_out(pending.iid))
 
     async def _work(self) -> None:
         while self._asked:
@@ -127,10 +109,10 @@ class AsyncRequester:
                 if connection is not None:
                     await connection.close()
 
-    def _give_up(self) -> list[Question]:
-        questions = [*self._open.values(), *self._asked]
+    def _give_up(self) -> list[Pending]:
+        pending = [*self._open.values(), *self._asked]
         self._open, self._asked = {}, []
-        return questions
+        return pending
 
     async def _converse(self, connection: AsyncConnection[Any], reply_to: str) -> None:
         interval = MIN_POLL_SECONDS
@@ -158,54 +140,47 @@ class AsyncRequester:
 
     async def _post(self, connection: AsyncConnection[Any], reply_to: str) -> None:
         asked, self._asked = self._asked[:CHUNK_MESSAGES], self._asked[CHUNK_MESSAGES:]
-        for (queue, payload, timeout), group in groupby(
-            sorted(asked, key=lambda each: (each.queue, each.timeout)),
-            lambda each: (each.queue, each.payload, each.timeout),
-        ):
-            # Requests whose callers have stopped waiting are not sent.
-            questions = [each for each in group if not each.answer.done()]
-            if not questions:
-                continue
-            call = request.ask_many(
-                queue,
-                payload,
-                [each.data for each in questions],
-                [each.headers for each in questions],
-                [each.properties for each in questions],
-                timeout,
-                reply_to,
-                # One notification per batch, and batches grow with the load.
-                notify=self._notifies,
-            )
+        # Requests whose callers have stopped waiting are not sent.
+        waiting = [each for each in asked if not each.answer.done()]
+
+        def shape(pending: Pending) -> tuple[str, str, timedelta]:
+            question = pending.question
+            return question.queue, question.payload, question.timeout
+
+        for _, group in groupby(sorted(waiting, key=shape), shape):
+            batch = list(group)
+            # One notification per batch, and batches grow with the load.
+            questions = [each.question for each in batch]
+            call = request.ask_many(questions, reply_to, notify=self._notifies)
             try:
                 iids = await run_async(connection, call)
             except BusError as refusal:
-                self._fail(questions, refusal)
+                self._fail(batch, refusal)
                 continue
             except SURVIVABLE as failure:
                 self._fail(asked, failure)
                 raise
-            for question, iid in zip(questions, iids, strict=True):
-                question.iid = iid
-                self._open[iid] = question
+            for pending, iid in zip(batch, iids, strict=True):
+                pending.iid = iid
+                self._open[iid] = pending
 
     async def _receive(self, connection: AsyncConnection[Any]) -> bool:
         try:
             found = await run_async(connection, request.replies(CHUNK_MESSAGES, timedelta(0)))
         except Undecodable as error:
             found, undecodable = request.readable(error)
-            questions = (self._open.pop(each or "", None) for each in undecodable)
-            self._fail([each for each in questions if each is not None], error)
+            failed = (self._open.pop(each or "", None) for each in undecodable)
+            self._fail([each for each in failed if each is not None], error)
         for reply in found:
-            question = self._open.pop(reply.correlation, None)
-            if question is not None and not question.answer.done():
-                question.answer.set_result(reply)
+            pending = self._open.pop(reply.correlation, None)
+            if pending is not None and not pending.answer.done():
+                pending.answer.set_result(reply)
         return bool(found)
 
-    def _fail(self, questions: list[Question], failure: Exception) -> None:
-        for question in questions:
-            if not question.answer.done():
-                question.answer.set_exception(failure)
+    def _fail(self, failed: list[Pending], failure: Exception) -> None:
+        for pending in failed:
+            if not pending.answer.done():
+                pending.answer.set_exception(failure)
 
 
 class Requester:
@@ -219,25 +194,15 @@ class Requester:
         self._idle: list[Connection[Any]] = []
         self._lock = threading.Lock()
 
-    def ask(
-        self,
-        queue: str,
-        payload: Payload,
-        data: object,
-        headers: Hstore | None,
-        properties: Hstore | None,
-        timeout: timedelta,
-    ) -> Reply:
+    def ask(self, question: Question) -> Reply:
         """Post a request and wait for its answer. Raises RequestTimedOut."""
-        deadline = time.monotonic() + request.check_timeout(timeout)
+        queue = question.queue
+        deadline = time.monotonic() + question.timeout.total_seconds()
         connection = self._take()
         try:
             reply_to = run(connection, request.reply_queue())
             notify = self._is_time_to_notify(queue)
-            call = request.ask_many(
-                queue, payload, [data], [headers], [properties], timeout, reply_to, notify=notify
-            )
-            [iid] = run(connection, call)
+            [iid] = run(connection, request.ask_many([question], reply_to, notify=notify))
             if not notify:
                 self._announce(queue)
             reply = self._wait(connection, iid, deadline)
@@ -247,7 +212,7 @@ class Requester:
         with self._lock:
             self._idle.append(connection)
         if reply is None:
-            raise request.timed_out(queue, iid, timeout)
+            raise question.timed_out(iid)
         return reply
 
     def close(self) -> None:

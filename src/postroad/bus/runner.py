@@ -18,7 +18,7 @@ from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtak
 from postroad.bus.hstore import Hstore
 from postroad.bus.notifier import AsyncNotifier, Notifier
 from postroad.bus.payload import Payload, of_queue
-from postroad.bus.request import Reply
+from postroad.bus.request import Question, Reply
 from postroad.bus.requester import AsyncRequester, Requester
 from postroad.bus.session import make_async_pool, make_pool, run_async
 from postroad.bus.wakeup import AsyncWakeup, Wakeup
@@ -139,8 +139,8 @@ class AsyncRunner:
             )
         if self._requester is None:
             self._requester = self._make_requester(self._dsn)
-        asked = self._requester.ask(queue, payload, data, headers, properties, timeout)
-        return await resolved(asked)
+        question = Question(queue, payload, data, headers, properties, timeout)
+        return await resolved(self._requester.ask(question))
 
     def announce(self, queue: str) -> None:
         """Notify the waiters of this queue soon; without a notifier they rely on polling."""
