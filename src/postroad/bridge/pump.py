@@ -92,7 +92,7 @@ class Pump(BridgeService):
             watch = await stack.enter_async_context(self.connect("watch", autocommit=True))
             connections = [
                 await stack.enter_async_context(self.connect(f"hand {number}"))
-                for number in range(self.settings.hands)
+                for number in range(self.settings.connections)
             ]
             for number, connection in enumerate(connections):
                 is_held = await call(connection, "hold", self.bridge, number)

@@ -79,7 +79,7 @@ def define(name: str, definition: BridgeDefinition, addresses: Addresses) -> Bri
 
 def pump_settings(settings: BridgeSettings) -> PumpSettings:
     """Read how bridges work from the settings."""
-    names = ("batch_messages", "batch_bytes", "hands", "keep")
+    names = ("batch_messages", "batch_bytes", "connections", "keep")
     return PumpSettings(**{name: getattr(settings, name) for name in names})
 
 

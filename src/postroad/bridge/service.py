@@ -49,7 +49,7 @@ class PumpSettings:
     Attributes:
         batch_messages: maximum number of messages in a batch.
         batch_bytes: approximate maximum size of a batch.
-        hands: connections to the source; one less is the number of batches taken ahead.
+        connections: connections to the source; one less is the number of batches taken ahead.
         keep: how long arrived messages are remembered, to drop them when they come another way.
         poll_interval: how often the source is polled when no notice arrives.
         listen: listen for the source's notices; needs a direct connection.
@@ -57,7 +57,7 @@ class PumpSettings:
 
     batch_messages: int = 4_000
     batch_bytes: int = 4_000_000
-    hands: int = 3
+    connections: int = 3
     keep: timedelta = timedelta(days=1)
     poll_interval: timedelta = timedelta(milliseconds=100)
     listen: bool = True

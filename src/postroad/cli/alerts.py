@@ -138,18 +138,19 @@ def channels(application: Application, as_json: bool) -> None:
 @click.argument("key")
 @click.argument("title")
 @click.option("--severity", type=click.Choice(SEVERITIES), default="error", show_default=True)
-@click.option("--room", default="operator", show_default=True, help="The reporting component.")
+@click.option("--component", "--room", "component", default="operator", show_default=True,
+              help="The reporting component. --room is deprecated.")  # fmt: skip
 @click.option("--text", default="", help="Details.")
 @pass_application
 def raise_(
-    application: Application, key: str, title: str, severity: Any, room: str, text: str
+    application: Application, key: str, title: str, severity: Any, component: str, text: str
 ) -> None:
     """Raise an alert from a script.
 
     Example: postroad alerts raise backup/nightly "the backup failed" --severity critical
     """
     with application.connection() as connection:
-        raise_alert(connection, key, room=room, severity=severity, title=title, text=text)
+        raise_alert(connection, key, room=component, severity=severity, title=title, text=text)
 
 
 @alerts.command()

@@ -54,7 +54,7 @@ async def install_bridges(bridges: list[DatabaseBridge]) -> None:
 
 def _joined(*bridges: tuple[str, str, str, str]) -> list[DatabaseBridge]:
     # One connection: each message carries many events, so there are few of them.
-    settings = PumpSettings(hands=1)
+    settings = PumpSettings(connections=1)
     return [
         DatabaseBridge(name, source=source, target=target, queue=queue, settings=settings)
         for name, source, target, queue in bridges

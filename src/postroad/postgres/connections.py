@@ -29,7 +29,6 @@ CONNECT_TIMEOUT_DEFAULT = timedelta(seconds=10)
 # A pool doubles the pause between its attempts for this long; then the next caller makes it
 # connect without a pause, so that it recovers as soon as the server does.
 RECONNECT_TIMEOUT = timedelta(seconds=5)
-POOL_MIN_SIZE_DEFAULT = 1
 POOL_MAX_SIZE_DEFAULT = 10
 
 # A server that vanished without closing the connection is detected by a waiting call after ten
@@ -107,19 +106,15 @@ async def connect_async(dsn: str, **options: Unpack[Options]) -> AsyncConnection
 
 
 async def open_async_pool(
-    dsn: str,
-    *,
-    min_size: int = POOL_MIN_SIZE_DEFAULT,
-    max_size: int = POOL_MAX_SIZE_DEFAULT,
-    **options: Unpack[Options],
+    dsn: str, *, max_size: int = POOL_MAX_SIZE_DEFAULT, **options: Unpack[Options]
 ) -> AsyncConnectionPool:
     """Open a pool; it connects in the background. The caller closes it (or uses `async with`)."""
     given = parameters(dsn, **options)
     pool = AsyncConnectionPool(
         dsn,
         kwargs=given,
-        min_size=min_size,
-        max_size=max(max_size, min_size),
+        min_size=1,
+        max_size=max_size,
         check=AsyncConnectionPool.check_connection,
         timeout=options.get("connect_timeout", CONNECT_TIMEOUT_DEFAULT).total_seconds(),
         reconnect_timeout=RECONNECT_TIMEOUT.total_seconds(),

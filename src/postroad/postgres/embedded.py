@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_DEFAULT = timedelta(minutes=2)
-WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
+WATCH_SECONDS = 1.0
 DATABASE = "postroad"
 # Names the socket too; with no TCP it cannot collide, since the folder is the server's own.
 SOCKET_PORT = 5432
@@ -291,12 +291,9 @@ class EmbeddedServer:
 class EmbeddedService(Service):
     """Uses the server until stopped, and starts it again when it has died in between."""
 
-    def __init__(
-        self, server: EmbeddedServer, *, watch_interval: timedelta = WATCH_INTERVAL_DEFAULT
-    ) -> None:
+    def __init__(self, server: EmbeddedServer) -> None:
         super().__init__("embedded server")
         self._server = server
-        self._watch_interval = watch_interval
         self.dsn = server.dsn
 
     async def run(self) -> None:
@@ -308,7 +305,7 @@ class EmbeddedService(Service):
             await loop.run_in_executor(thread, self._server.start)
             try:
                 self.announce_ready()
-                while not await self.pause(self._watch_interval.total_seconds()):
+                while not await self.pause(WATCH_SECONDS):
                     if await loop.run_in_executor(thread, self._server.revive):
                         self.signals.emit("revived")
             finally:

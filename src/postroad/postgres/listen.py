@@ -16,7 +16,6 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 import psycopg
 from psycopg import AsyncConnection, sql
@@ -29,7 +28,7 @@ from postroad.service import Service
 logger = logging.getLogger(__name__)
 
 # How often a silent connection is tested.
-HEALTH_INTERVAL_DEFAULT = timedelta(seconds=30)
+HEALTH_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +59,10 @@ class Subscription:
 class ListenHub(Service):
     """Listens for a whole process and reconnects automatically."""
 
-    def __init__(
-        self,
-        dsn: str,
-        *,
-        application_name: str = "postroad listen",
-        health_interval: timedelta = HEALTH_INTERVAL_DEFAULT,
-    ) -> None:
+    def __init__(self, dsn: str, *, application_name: str = "postroad listen") -> None:
         super().__init__("listen hub")
         self._dsn = dsn
         self._application_name = application_name
-        self._health_interval = health_interval
         self._subscriptions: dict[str, list[Subscription]] = {}
         self._listening: set[str] = set()
         self._woken = asyncio.Event()
@@ -124,7 +116,7 @@ class ListenHub(Service):
             # Each time, because the driver removes its own reader after each call.
             loop.add_reader(descriptor, self._woken.set)
             try:
-                async with asyncio.timeout(self._health_interval.total_seconds()):
+                async with asyncio.timeout(HEALTH_SECONDS):
                     await self._woken.wait()
             except TimeoutError:
                 await connection.execute("select 1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, AliasChoices, Field, SecretStr
 
 from postroad.settings.values import DatabaseUrl, Duration, Secret, Section
 
@@ -59,7 +59,10 @@ class BridgeSettings(Section):
     """The largest batch in messages; at most 1000 to RabbitMQ. Default 4000."""
     batch_bytes: int = Field(default=4_000_000, ge=1_000)
     """The approximate size of a batch in bytes. Default 4000000."""
-    hands: int = Field(default=3, ge=1, le=16)
+    # `hands` is its deprecated name.
+    connections: int = Field(
+        default=3, ge=1, le=16, validation_alias=AliasChoices("connections", "hands")
+    )
     """Sessions at the source; one less is the number of batches taken ahead. Default 3."""
     keep: Duration = timedelta(days=1)
     """How long arrived messages are remembered, to drop duplicates. Default 1d."""

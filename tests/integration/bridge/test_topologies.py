@@ -26,7 +26,7 @@ async def test_a_ring_of_three_with_bridges_both_ways_has_no_loops(one_version: 
             source=ring[one],
             target=ring[other],
             queue="orders",
-            settings=PumpSettings(hands=2, batch_messages=50),
+            settings=PumpSettings(connections=2, batch_messages=50),
         )
         for one in range(3)
         for other in range(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import timedelta
 
 import pytest
 
@@ -53,7 +54,7 @@ class Cancelling(Failing):
 
 @pytest.fixture(autouse=True)
 def _short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BACKOFF_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(module, "FIRST_DELAY", timedelta(milliseconds=10))
 
 
 async def test_a_service_that_does_not_become_ready_is_reported_with_its_last_error(
