@@ -23,8 +23,10 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Coroutine, Sequence
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -359,6 +361,12 @@ class LoopThread:
     def is_running(self) -> bool:
         """Whether the service has been started and has not ended."""
         return self._thread is not None and self._thread.is_alive()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the event loop of the running service; return its result."""
+        if self._loop is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _work(self) -> None:
         try:

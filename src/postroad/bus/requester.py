@@ -1,13 +1,13 @@
 """Requests: posted, and their answers received.
 
-In an event loop many requests share one connection, in batches. One task owns the connection. It
+Many requests share one connection, in batches. One task owns the connection. It
 posts the requests made since its last round, takes all answers that have arrived, and resolves
 their futures. Because it does one after the other, no answer can be received before its request is
 registered. While answers are due it polls at growing intervals; otherwise it sleeps until the next
 request.
 
-In threads each request in progress has its own connection, which is kept for the next request. An
-answer that arrives after its request timed out is dropped by the next request on that connection.
+A bus that blocks has such an event loop in a thread of its own. An answer that arrives after its
+request timed out is dropped.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection
 
 from postroad.bus import request
 from postroad.bus.calls import CHUNK_MESSAGES
@@ -30,19 +29,15 @@ from postroad.bus.decoding import Undecodable
 from postroad.bus.errors import BusError
 from postroad.bus.reconnect import SURVIVABLE
 from postroad.bus.request import Question, Reply
-from postroad.bus.session import is_disconnecting, run, run_async
+from postroad.bus.session import is_disconnecting, run_async
 from postroad.postgres.connections import parameters
+from postroad.service import LoopThread, Service
 
 logger = logging.getLogger(__name__)
 
 MIN_POLL_SECONDS = 0.0005
 MAX_POLL_SECONDS = 0.025
 POLL_GROWTH = 1.15
-# Longest wait of one call on the server; closing the bus takes at most this long.
-MAX_WAIT_SECONDS = 1.0
-AMOUNT = 100
-# Minimum time between two immediate notifications of one queue.
-NOTIFY_SECONDS = 0.002
 
 
 @dataclass(eq=False, slots=True)
@@ -95,7 +90,8 @@ class AsyncRequester:
         while self._asked:
             connection: AsyncConnection[Any] | None = None
             try:
-                connection = await AsyncConnection.connect(self._dsn, **_parameters(self._dsn))
+                given = parameters(self._dsn, application_name="postroad bus", autocommit=True)
+                connection = await AsyncConnection.connect(self._dsn, **given)
                 await connection.execute(request.PREPARE_SESSION)
                 reply_to = await run_async(connection, request.reply_queue())
                 await self._converse(connection, reply_to)
@@ -183,79 +179,41 @@ class AsyncRequester:
                 pending.answer.set_exception(failure)
 
 
-class Requester:
-    """Sends requests over connections that it opens as needed."""
+class _Requesting(Service):
+    """The requester of a bus that blocks, in the event loop of a thread."""
 
-    def __init__(self, dsn: str, announce: Callable[[str], None], *, notify: bool) -> None:
-        self._dsn = dsn
-        self._announce = announce
-        self._notifies = notify
-        self._notified_at: dict[str, float] = {}
-        self._idle: list[Connection[Any]] = []
+    def __init__(self, dsn: str, *, notify: bool) -> None:
+        super().__init__("requester")
+        self.requester = AsyncRequester(dsn, notify=notify)
+
+    async def run(self) -> None:
+        """Let requests be made until stopped."""
+        self.announce_ready()
+        await self.stopping.wait()
+        await self.requester.close()
+
+
+class Requester:
+    """Sends the requests of any thread, in an event loop that starts with the first one."""
+
+    def __init__(self, dsn: str, *, notify: bool) -> None:
+        self._service = partial(_Requesting, dsn, notify=notify)
         self._lock = threading.Lock()
+        self._running: tuple[LoopThread, AsyncRequester] | None = None
 
     def ask(self, question: Question) -> Reply:
         """Post a request and wait for its answer. Raises RequestTimedOut."""
-        queue = question.queue
-        deadline = time.monotonic() + question.timeout.total_seconds()
-        connection = self._take()
-        try:
-            reply_to = run(connection, request.reply_queue())
-            notify = self._is_time_to_notify(queue)
-            [iid] = run(connection, request.ask_many([question], reply_to, notify=notify))
-            if not notify:
-                self._announce(queue)
-            reply = self._wait(connection, iid, deadline)
-        except BaseException:
-            connection.close()
-            raise
         with self._lock:
-            self._idle.append(connection)
-        if reply is None:
-            raise question.timed_out(iid)
-        return reply
+            # A forked process does not inherit threads.
+            if self._running is None or not self._running[0].is_running:
+                service = self._service()
+                self._running = LoopThread(service).__enter__(), service.requester
+            thread, requester = self._running
+        return thread.call(requester.ask(question))
 
     def close(self) -> None:
-        """Close the idle connections; a second call does nothing."""
+        """Cancel the requests in progress and close the connection; a second call does nothing."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def _take(self) -> Connection[Any]:
-        with self._lock:
-            while self._idle:
-                connection = self._idle.pop()
-                if not connection.closed and not is_disconnecting(connection):
-                    return connection
-                connection.close()
-        connection = Connection.connect(self._dsn, **_parameters(self._dsn))
-        connection.execute(request.PREPARE_SESSION)
-        return connection
-
-    def _is_time_to_notify(self, queue: str) -> bool:
-        """Notify immediately, because the caller waits; under load leave it to the notifier."""
-        now = time.monotonic()
-        if not self._notifies or now - self._notified_at.get(queue, 0.0) <= NOTIFY_SECONDS:
-            return False
-        self._notified_at[queue] = now
-        return True
-
-    def _wait(self, connection: Connection[Any], iid: str, deadline: float) -> Reply | None:
-        while (left := deadline - time.monotonic()) > 0:
-            wait = timedelta(seconds=min(left, MAX_WAIT_SECONDS))
-            try:
-                found = run(connection, request.replies(AMOUNT, wait))
-            except Undecodable as error:
-                # This may be the late answer to an earlier request.
-                found, undecodable = request.readable(error)
-                if iid in undecodable:
-                    raise
-            for reply in found:
-                if reply.correlation == iid:
-                    return reply
-        return None
-
-
-def _parameters(dsn: str) -> dict[str, Any]:
-    return parameters(dsn, application_name="postroad bus", autocommit=True)
+            running, self._running = self._running, None
+        if running is not None:
+            running[0].stop()

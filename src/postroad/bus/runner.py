@@ -199,7 +199,7 @@ class Runner(AsyncRunner):
         return Notifier(lambda queues: finish(self._send(queues)))
 
     def _make_requester(self, dsn: str) -> Requester:
-        return Requester(dsn, self.announce, notify=self._notifier is not None)
+        return Requester(dsn, notify=self._notifier is not None)
 
     def _make_wakeup(self, queues: list[str], poll_interval: timedelta) -> Wakeup:
         dsn = self._dsn if self._listens else None
