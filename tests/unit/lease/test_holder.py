@@ -126,8 +126,10 @@ def test_a_holder_that_breaks_ends_its_thread(error: type[BaseException]) -> Non
     async def extend(leases: Any) -> list[int]:
         raise error("broken")
 
-    thread = LoopThread(Owner(Holder(_keeper(), extend, print, transient=(OSError,))))
+    holder = Holder(_keeper(), extend, print, transient=(OSError,))
+    thread = LoopThread(Owner(holder))
     thread.start()
+    holder.claim([(1, "a")], holder.now())
     with pytest.raises(error, match="broken"):
         thread.join(20)
     assert not thread.is_running
