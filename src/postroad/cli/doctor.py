@@ -188,12 +188,9 @@ def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
 
 def _identity(connection: Connection[Any]) -> Iterator[Finding]:
     if _of_bus(connection, "select mbus.is_restored()"):
-        yield Finding(
-            "bus",
-            "bad",
-            "this database is a restored dump or a copy of another one",
-            "start maintenance, or: select mbus.after_restore()",
-        )
+        found = "this database is a restored dump or a copy of another one"
+        advice = "start maintenance, or: select mbus.after_restore()"
+        yield Finding("bus", "bad", found, advice)
 
 
 def _keys(application: Application) -> Iterator[Finding]:
@@ -249,19 +246,14 @@ def _brokers(application: Application) -> Iterator[Finding]:
 def _address(application: Application) -> Iterator[Finding]:
     http = application.settings.http
     if http.host not in LOOPBACK and http.public_url is None:
-        yield Finding(
-            "console",
-            "note",
-            f"listens on {http.host} without TLS",
-            "put a proxy with HTTPS in front of it and set http.public_url",
-        )
+        advice = "put a proxy with HTTPS in front of it and set http.public_url"
+        yield Finding("console", "note", f"listens on {http.host} without TLS", advice)
     if http.public_url is not None and not http.trusted_proxies:
-        yield Finding(
-            "proxy",
-            "note",
-            "all logins seem to come from the proxy's address",
-            "add it to http.trusted_proxies, so that failed logins are counted by client address",
+        found = "all logins seem to come from the proxy's address"
+        advice = (
+            "add it to http.trusted_proxies, so that failed logins are counted by client address"
         )
+        yield Finding("proxy", "note", found, advice)
 
 
 def _supervisor(application: Application) -> Iterator[Finding]:

@@ -15,18 +15,10 @@ from datetime import timedelta
 
 import psycopg
 
-from postroad.bus import (
-    AsyncBus,
-    AsyncWorker,
-    BusError,
-    ConsumerExists,
-    Message,
-    Park,
-    WorkerSettings,
-)
+from postroad.bus import AsyncBus, AsyncWorker, ConsumerExists, Message, Park
+from postroad.bus.reconnect import SURVIVABLE
 from postroad.cli.command_service import CommandService
 from postroad.cli.parts import PartContext
-from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
 logger = logging.getLogger(__name__)
@@ -65,7 +57,7 @@ class SampleOrders(Service):
                     QUEUE, made, properties=[{"SIZE": str(one["size"])} for one in made]
                 )
                 number += self._batch
-            except (psycopg.Error, BusError, DatabaseUnavailable, OSError) as failure:
+            except SURVIVABLE as failure:
                 logger.warning("sample_not_posted", extra={"reason": str(failure).strip()})
 
 
@@ -80,7 +72,7 @@ class SampleBilling(Service):
         """Consume until stopped."""
         async with AsyncBus(self._dsn) as bus:
             await _create_queue(bus)
-        worker = AsyncWorker(self._dsn, WorkerSettings())
+        worker = AsyncWorker(self._dsn)
         _serve(worker)
         async with worker:
             self.announce_ready()
@@ -104,7 +96,7 @@ class SampleListener(Service):
 
     async def run(self) -> None:
         """Listen until stopped."""
-        worker = AsyncWorker(self._dsn, WorkerSettings())
+        worker = AsyncWorker(self._dsn)
 
         async def handle(message: Message, connection: psycopg.AsyncConnection) -> None:
             del message, connection

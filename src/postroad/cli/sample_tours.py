@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from postroad.bus import AsyncBus, AsyncWorker, BusError, Message, Park, Saga, WorkerSettings
+from postroad.bus import AsyncBus, AsyncWorker, Message, Park, Saga
+from postroad.bus.reconnect import SURVIVABLE
 from postroad.cli.parts import PartContext
-from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
 logger = logging.getLogger(__name__)
@@ -51,14 +51,14 @@ class SampleTours(Service):
                 await bus.create_queue(do, payload="jsonb")
                 await bus.create_queue(undo, payload="jsonb")
             await bus.create_queue("tour_is_over", payload="jsonb")
-            worker = AsyncWorker(self._dsn, WorkerSettings())
+            worker = AsyncWorker(self._dsn)
             _serve(worker)
             async with worker:
                 self.announce_ready()
                 while not await self.pause(PAUSE_SECONDS):
                     try:
                         await _tour().start(bus)
-                    except (psycopg.Error, BusError, DatabaseUnavailable, OSError) as failure:
+                    except SURVIVABLE as failure:
                         logger.warning("tour_not_started", extra={"reason": str(failure).strip()})
 
 
