@@ -363,10 +363,23 @@ class LoopThread:
         return self._thread is not None and self._thread.is_alive()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop of the running service; return its result."""
-        if self._loop is None:
-            raise RuntimeError(f"{self.name} was not started")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        """Run a coroutine in the event loop of the service; return its result.
+
+        Raises the error of the service if it failed, RuntimeError if it does not run, and
+        CancelledError if it ends meanwhile.
+        """
+        try:
+            self.ready()
+            assert self._loop is not None  # noqa: S101 - it is ready
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except BaseException:
+            coroutine.close()
+            raise
+        try:
+            return future.result()
+        finally:
+            # For a caller that was interrupted; otherwise it is done.
+            future.cancel()
 
     def _work(self) -> None:
         try:

@@ -7,9 +7,10 @@ Behind a transaction-mode pooler there is no hub, and polling alone wakes the wa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import CancelledError
 from datetime import timedelta
 
 from postroad.bus.polling import CHANNEL, POLL_INTERVAL_DEFAULT, PollSchedule
@@ -93,15 +94,8 @@ class AsyncWakeup(Service):
         self.wake(self._queues if notice.payload is None else (notice.payload,))
 
 
-class _Notifying(AsyncWakeup):
-    """Wakes threads as well; its hub ends with it."""
-
-    changed: threading.Condition
-
-    def wake(self, queues: Iterable[str]) -> None:
-        super().wake(queues)
-        with self.changed:
-            self.changed.notify_all()
+class _OwningHub(AsyncWakeup):
+    """Ends its hub with itself."""
 
     async def run(self) -> None:
         try:
@@ -112,7 +106,7 @@ class _Notifying(AsyncWakeup):
 
 
 class Wakeup(LoopThread):
-    """Wakes the waiters of a set of queues."""
+    """Wakes the waiters of a set of queues, which wait in threads."""
 
     def __init__(
         self,
@@ -123,18 +117,12 @@ class Wakeup(LoopThread):
         poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
     ) -> None:
         hub = None if dsn is None else ListenHub(dsn)
-        self._wakeup = _Notifying(positions, queues, hub=hub, poll_interval=poll_interval)
-        self._changed = self._wakeup.changed = threading.Condition()
+        self._wakeup = _OwningHub(positions, queues, hub=hub, poll_interval=poll_interval)
         super().__init__(self._wakeup)
         self.epoch = self._wakeup.epoch
 
-    def request_stop(self) -> None:
-        """Ask the thread to end and wake all waiters."""
-        super().request_stop()
-        with self._changed:
-            self._changed.notify_all()
-
     def wait(self, queue: str, epoch: int) -> None:
         """Wait until the queue should be polled again after the take that began at `epoch`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.epoch(queue) != epoch or self.stopping.is_set())
+        # Without the loop the wakeup has ended, which its caller checks.
+        with contextlib.suppress(RuntimeError, CancelledError):
+            self.call(self._wakeup.wait(queue, epoch))
