@@ -35,7 +35,7 @@ from postroad.bus.session import run_async
 from postroad.errors import first_line
 from postroad.postgres.calls import Connection
 from postroad.postgres.connections import connect_async
-from postroad.service import Service
+from postroad.service import Service, first_of
 
 logger = logging.getLogger(__name__)
 
@@ -97,12 +97,10 @@ class BridgeService(Service):
     async def run(self) -> None:
         """Transfer until stopped; a failure at either end is retried."""
         work = asyncio.create_task(self._work(), name=self.name)
-        stopping = asyncio.create_task(self.stopping.wait())
         try:
-            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(work, self.stopping)
             await asyncio.wait({work}, timeout=self.stop_grace_seconds)
         finally:
-            stopping.cancel()
             work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await work
