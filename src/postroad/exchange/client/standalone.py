@@ -72,8 +72,8 @@ CLEAN_UP_ONE_IN = 200
 MAX_SETTLE_ROUNDS = 20
 
 COMMITTED, ABORTED, INFLIGHT = "COMMITTED", "ABORTED", "INFLIGHT"
-# Further states of a block's transaction: open, partly committed, or unknown.
-OPEN, PARTLY, UNKNOWN = "OPEN", "PARTLY", "UNKNOWN"
+# Further states of a block's transaction: open, or perhaps committed in part.
+OPEN, PARTLY = "OPEN", "PARTLY"
 
 
 class ExchangeClientError(Exception):
@@ -826,7 +826,7 @@ def finished(work: Work) -> Steps:
         reason = "its transaction failed or was rolled back inside the block"
         yield from undone(work, reason, "fail")
         raise TransactionEnded(f"process {work.id}: {reason}")
-    if fate in (PARTLY, UNKNOWN):
+    if fate == PARTLY:
         reason = "the block ended its transaction itself, and its work may be done in part"
         yield from _parked(work, reason)
         raise TransactionEnded(f"process {work.id}: {reason}")
@@ -848,7 +848,7 @@ def failed(work: Work, error: str) -> Steps:
 
 
 def _fate(work: Work) -> Steps:
-    """Return the state of the block's transaction: OPEN, COMMITTED, ABORTED, PARTLY or UNKNOWN."""
+    """Return the state of the block's transaction: OPEN, COMMITTED, ABORTED or PARTLY."""
     has_failed = False
     try:
         try:
@@ -862,11 +862,9 @@ def _fate(work: Work) -> Steps:
     except Exception as error:  # noqa: BLE001 - a lost connection has rolled back
         logger.debug("process %s: the connection is gone: %s", work.id, error)
         return ABORTED
-    if was_committed is None:
-        return UNKNOWN
-    if not was_committed:
-        return ABORTED
-    return PARTLY if has_failed else COMMITTED
+    if was_committed and not has_failed:
+        return COMMITTED
+    return ABORTED if was_committed is False else PARTLY
 
 
 def _rest_committed(work: Work) -> Steps:
