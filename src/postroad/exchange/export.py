@@ -20,9 +20,8 @@ from psycopg import Connection
 from postroad.exchange.check import filed
 from postroad.exchange.errors import DatabaseNotFound, ExchangeError, FileCorrupt, RootForeign
 from postroad.exchange.files import CHUNK_BYTES, FOLDERS, TEMPORARY_PREFIX, Storage, write_all
+from postroad.exchange.journal import DATABASES
 from postroad.exchange.moves import Move, redo
-
-EXISTS = "select from exchange.database d where d.id = %s"
 
 
 def export(
@@ -40,7 +39,7 @@ def export(
     """
     connection.rollback()
     connection.autocommit = True
-    if connection.execute(EXISTS, (database,)).fetchone() is None:
+    if (database,) not in connection.execute(DATABASES).fetchall():
         raise DatabaseNotFound(f"there is no database {database}")
     folder.mkdir(parents=True, exist_ok=True)
     target = Storage(folder)

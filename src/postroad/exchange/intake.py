@@ -64,7 +64,6 @@ class Taken:
     is_new: bool
     sequence: int
     name: str
-    number: int
 
 
 class Intake:
@@ -233,7 +232,7 @@ class _Piece:
         if not self.future.done():
             row = self.row
             is_new = row["answer"] == "new"
-            self.future.set_result(Taken(is_new, row["sequence"], row["file_name"], row["number"]))
+            self.future.set_result(Taken(is_new, row["sequence"], row["file_name"]))
 
     def move(self, temporary: str | None = None) -> Move:
         """Return the move that gives the file its name."""

@@ -149,7 +149,7 @@ class ExchangeServer(Service):
             if is_first:
                 await self._refuse_copy(lock, journal.epoch)
             if objects and is_first:
-                await self._claim(journal, mover, objects, root_id)
+                await self._claim(mover, objects, root_id)
             elif objects and self._runs:
                 await self._wait_for_claim(mover, objects)
             self.mover, self.intake = mover, Intake(mover)
@@ -274,13 +274,11 @@ class ExchangeServer(Service):
             hint="a copy of a database needs a copy of the root: give --root that one",
         )
 
-    async def _claim(
-        self, journal: ExchangeJournal, mover: Mover, objects: ObjectStorage, root_id: uuid.UUID
-    ) -> None:
+    async def _claim(self, mover: Mover, objects: ObjectStorage, root_id: uuid.UUID) -> None:
         """Mark the root as used by this journal, and report if the journal was restored."""
         facts = root_id, self._served_seconds, self._runs, self.settings.orphan_age
         is_restored = await mover.in_thread(objects.claim, *facts)
-        await journal.call("alerts.clear", FOREIGN_ALERT)
+        await mover.journal.call("alerts.clear", FOREIGN_ALERT)
         if is_restored:
             title = "the journal of the exchange is older than its object store"
             text = (
@@ -289,7 +287,7 @@ class ExchangeServer(Service):
                 " postroad exchange check"
             )
             fields = RESTORED_ALERT, "exchange", "warning", title, text
-            await journal.call("alerts.raise", *fields)
+            await mover.journal.call("alerts.raise", *fields)
 
     async def _wait_for_claim(self, mover: Mover, objects: ObjectStorage) -> None:
         """Wait until the first server, which may just start, has marked the root."""
