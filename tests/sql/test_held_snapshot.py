@@ -142,6 +142,37 @@ def test_dead_rows_of_delayed_messages_are_bounded(held: Connection, clock: Data
     assert status(held, "delayed") == 20
 
 
+def test_dead_rows_of_retried_messages_are_bounded(held: Connection, clock: DatabaseClock) -> None:
+    held.execute(
+        "create or replace function mbus._slot_bytes() returns bigint"
+        " language sql immutable parallel safe return 32768"
+    )
+    retry = (
+        "select count(mbus.nack(iid, token, '1 second', 'busy'))"
+        " from mbus.lease_q_by_default(100, '1 hour')"
+    )
+    sizes = []
+    for rounds in (5, 20):
+        for _ in range(rounds):
+            held.execute(
+                "select mbus.post_q(hstore('n', repeat('x', 300))) from generate_series(1, 20)"
+            )
+            assert one(held, retry) == 20
+            clock.advance(timedelta(seconds=2))
+            assert one(held, "select released from mbus.maintain('q')") == 20
+            assert len(take(held, 100)) == 20
+            maintain(held, None)
+            held.execute("select mbus._rotate_delayed()")
+        sizes.append(
+            one(
+                held,
+                "select sum(pg_relation_size(oid))::bigint from pg_class"
+                " where relname ~ '^(delayed_|qt[$]q[$])' and relkind = 'r'",
+            )
+        )
+    assert sizes[1] <= sizes[0] * 1.5 + 65536
+
+
 def test_delayed_messages_are_moved_when_no_table_is_free(live: str, connect: Connect) -> None:
     owner = connect(live, autocommit=True)
     owner.execute(
