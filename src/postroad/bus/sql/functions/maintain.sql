@@ -23,6 +23,10 @@ declare
                coalesce((v_markers -> 'aside' ->> 'since')::timestamptz, '-infinity')) end;
   -- For one queue, and now and then for all, everything that is due.
   v_since   constant timestamptz := case when qname is not null then '-infinity' else v_recent end;
+  -- Leases last for seconds, and the search for those that have ended reads up to 1,000 rows of each table: twice a second is enough.
+  v_second  constant double precision := extract(epoch from v_now);
+  v_is_ending constant boolean := qname is not null or coalesce(abs(v_second - (v_markers ->> 'ended_at')::double precision) >= 0.4, true);
+  v_has_more boolean := false;
   v_from    timestamptz;
   v_left    timestamptz;
   v_fresh   jsonb;
@@ -64,8 +68,9 @@ begin
     v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
     -- After the hints: what a rollback brings back must be behind none of them.
-    ended := mbus._end_leases(v_queue, null, least(v_since, v_left), 1000);
+    ended := case when v_is_ending then mbus._end_leases(v_queue, null, least(v_since, v_left), 1000) else 0 end;
     if greatest(ended, released, expired) >= 1000 then
+      v_has_more := true;
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
     v_markers := v_markers || jsonb_build_object(v_queue.id,
@@ -101,5 +106,6 @@ begin
     end if;
     v_markers := v_markers || jsonb_build_object('keys', mbus._rotate_dedup(v_markers -> 'keys'));
   end if;
+  if v_is_ending and not v_has_more then v_markers := v_markers || jsonb_build_object('ended_at', v_second); end if;
   perform mbus._keep_markers(v_markers || jsonb_build_object('aside', mbus._mark_aside(v_markers -> 'aside', v_now)));
 end $$;
