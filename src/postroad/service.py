@@ -144,6 +144,8 @@ class Service:
         """Begin to run in the background; a second call does nothing."""
         if self._task is None and not self.stopping.is_set():
             self._task = asyncio.create_task(self._guarded(), name=self.name)
+            # Its error is logged and kept: the event loop need not report it once more.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def supervise(self, *services: Service) -> None:
         """Start services without which this one cannot work."""
@@ -222,9 +224,6 @@ class Service:
         if self._task is None:
             return True
         done, _ = await asyncio.wait({self._task}, timeout=timeout_seconds)
-        for task in done:
-            # Retrieved, or the event loop would report it once more.
-            _ = task.cancelled() or task.exception()
         return bool(done)
 
     async def pause(self, seconds: float) -> bool:

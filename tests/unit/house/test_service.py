@@ -117,10 +117,14 @@ class Exiting(Service):
 
 
 def test_a_part_that_exits_ends_the_thread_of_its_supervisor() -> None:
-    thread = LoopThread(Owner(Exiting("part")))
+    part = Exiting("part")
+    thread = LoopThread(Owner(part))
     thread.start()
     with pytest.raises(SystemExit):
         thread.join(20)
+    # The event loop does not report the error once more.
+    assert part._task is not None
+    assert not part._task._log_traceback  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("part", "error"), [(Broken, ValueError), (Short, RuntimeError)])
