@@ -53,6 +53,7 @@ BACK = {
         drop function mbus.create_consumer;
         create function mbus.create_consumer(text, text, text, boolean) returns void
           language sql as '';
+        drop table mbus.consumer_limit, mbus.limited_key cascade;
         alter table mbus.queue drop column retain cascade, drop column retain_size cascade;
         alter table mbus.dmq drop column fingerprint cascade;
         drop index mbus.saga_by_state_idx;

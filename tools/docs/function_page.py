@@ -23,6 +23,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "Queues and consumers": (
         "create_queue", "alter_queue", "drop_queue",
         "create_consumer", "alter_consumer",
+        "limit_consumer",
         "pause",
         "resume", "drop_consumer",
         "create_view",

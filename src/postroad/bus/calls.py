@@ -135,6 +135,29 @@ def alter_consumer(
     )
 
 
+def limit_consumer(
+    queue: str,
+    consumer: str = "default",
+    rate: float | None = None,
+    burst: int | None = None,
+    concurrency: int | None = None,
+    key: str | None = None,
+    key_rate: float | None = None,
+    key_concurrency: int | None = None,
+) -> Call[None]:
+    """Set all limits of a consumer; what is not given is not limited.
+
+    `rate` per second and `concurrency` are those of all clients together; with `key`, a property or
+    header, messages are taken in turns, and `key_rate` and `key_concurrency` are those of each
+    value. Raises QueueNotFound, ConsumerNotFound, InvalidArgument, QueueBusy.
+    """
+    limits = {"rate": rate, "burst": burst, "concurrency": concurrency, "key": key}
+    limits |= {"key_rate": key_rate, "key_concurrency": key_concurrency}
+    return replace(
+        sql(NoneType, "limit_consumer", qname=queue, cname=consumer, **limits), wakes=(queue,)
+    )
+
+
 def measure(
     queue: str, consumer: str, kinds: list[str], counts: list[int], totals: list[float]
 ) -> Call[None]:

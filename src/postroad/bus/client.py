@@ -29,6 +29,7 @@ class BusMethods(Methods):
     create_consumer = Method(calls.create_consumer)
     drop_consumer = Method(calls.drop_consumer)
     alter_consumer = Method(calls.alter_consumer)
+    limit_consumer = Method(calls.limit_consumer)
     pause = Method(calls.pause)
     resume = Method(calls.resume)
     replay = Method(calls.replay)

@@ -181,6 +181,30 @@ async def pause(
     return await AsyncBus(connection).pause(queue, consumer, reason, by)
 
 
+async def limit(
+    connection: AsyncConnection[Any],
+    queue: str,
+    *,
+    consumer: Annotated[str, "The consumer."] = "default",
+    rate: Annotated[float | None, "Messages per second."] = None,
+    burst: Annotated[
+        int | None, "Burst after a pause; default: the messages of one second."
+    ] = None,
+    concurrency: Annotated[int | None, "Messages held at the same time."] = None,
+    key: Annotated[str | None, "Property or header by which messages are taken in turns."] = None,
+    key_rate: Annotated[float | None, "Messages per second of each key."] = None,
+    key_concurrency: Annotated[int | None, "Messages of each key held at the same time."] = None,
+) -> None:
+    """Set all limits of a consumer for all of its clients; what is not given is not limited.
+
+    Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
+
+    Example: postroad bus limit orders --consumer billing --rate 50 --key partner
+    """
+    limits = (rate, burst, concurrency, key, key_rate, key_concurrency)
+    await AsyncBus(connection).limit_consumer(queue, consumer, *limits)
+
+
 async def resume(
     connection: AsyncConnection[Any],
     queue: str,

@@ -65,6 +65,18 @@ _PAUSE = (
     Column("pause_reason", "Reason", "Причина"),
 )
 
+_LIMITS = (
+    Column("rate", "Rate limit, per second", "Предел, в секунду", "rate"),
+    Column("burst", "Burst", "Разом после паузы", "number", is_listed=False),
+    Column("concurrency", "Held at most", "Одновременно не более", "number"),
+    Column("key", "Fair share by", "Поровну по ключу", "code"),
+    Column("key_rate", "Rate limit per key", "Предел на ключ, в секунду", "rate", is_listed=False),
+    Column("key_concurrency", "Held at most per key", "Одновременно на ключ не более", "number",
+           is_listed=False),
+    Column("limited_by", "Limited by", "Ограничивает", "word",
+           help="The limit that keeps the consumer from taking now."),
+)  # fmt: skip
+
 CONSUMERS = Resource(
     "bus.consumers",
     "consumer",
@@ -79,6 +91,7 @@ CONSUMERS = Resource(
         Column("backoff_max", "Longest backoff", "Наибольшая пауза", "duration"),
         Column("created_at", "Created", "Создан", "moment"),
         *_PAUSE,
+        *_LIMITS,
     ),
     _NAMES,
     is_descending=False,
@@ -89,7 +102,9 @@ FIGURES = Resource(
     "bus.consumer_figures",
     "consumer",
     "(select s.queue || '/' || s.consumer as id, s.*, c.selector, c.max_attempts,"
-    " case when c.paused_at is null then 'running' else 'paused' end as state,"
+    " case when c.paused_at is not null then 'paused' when c.limited_by is not null then 'limited'"
+    " else 'running' end as state, c.rate, c.burst, c.concurrency, c.key, c.key_rate,"
+    " c.key_concurrency, c.limited_by,"
     " case when not c.is_queue_paused then s.consumer end as paused_consumer,"
     " c.paused_at, c.paused_by, c.pause_reason"
     " from mbus.status s join mbus.consumers c using (queue, consumer))",
@@ -113,7 +128,7 @@ FIGURES = Resource(
         Column("rejected_per_second", "Rejected/s", "Возвращено/с", "rate", is_listed=False),
         Column("selector", "Selector", "Селектор", "code", is_listed=False),
         Column("max_attempts", "Attempts", "Попытки", "number", is_listed=False),
-        *(replace(one, is_listed=False) for one in _PAUSE),
+        *(replace(one, is_listed=False) for one in (*_PAUSE, *_LIMITS)),
         Column("paused_consumer", "Paused consumer", "Приостановленный подписчик", is_listed=False,
                help="Null if the whole queue is paused."),
     ),
@@ -508,7 +523,15 @@ PAUSE = Action(
     unchanged="queue {queue} was already paused",
     needs=("by",),
     columns={"queue": "queue", "consumer": "consumer"},
-    when={"state": ("running",)},
+    when={"state": ("running", "limited")},
+)
+LIMIT = Action(
+    operations.limit,
+    "the limits of consumer {consumer} of queue {queue} {be} set",
+    FIGURES,
+    "Limit",
+    "Ограничить",
+    columns={"queue": "queue", "consumer": "consumer"},
 )
 RESUME = Action(
     operations.resume,

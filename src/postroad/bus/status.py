@@ -71,7 +71,10 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A durable subscriber, its settings, and who has paused it (view mbus.consumers)."""
+    """A durable subscriber, its settings and limits, and who has paused it (view mbus.consumers).
+
+    `limited_by` is the limit that keeps it from taking now: rate or concurrency.
+    """
 
     queue: str
     consumer: str
@@ -85,6 +88,13 @@ class Consumer:
     pause_reason: str | None
     is_queue_paused: bool
     contract: str
+    rate: float | None
+    burst: int | None
+    concurrency: int | None
+    key: str | None
+    key_rate: float | None
+    key_concurrency: int | None
+    limited_by: str | None
 
 
 @dataclass(frozen=True, slots=True)

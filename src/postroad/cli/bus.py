@@ -21,6 +21,7 @@ from postroad.bus.resources import (
     DROP,
     FIGURES,
     HANDLING,
+    LIMIT,
     MESSAGES,
     PAUSE,
     QUEUES,
@@ -87,7 +88,7 @@ for command in (
     list_command(DEAD_ORIGINALS, bus_run, "dead-originals", argument="queue"),
     *(
         action_command(action, bus_run)
-        for action in (CREATE, DROP, PAUSE, RESUME, REDRIVE, RETAIN, REPLAY)
+        for action in (CREATE, DROP, PAUSE, RESUME, LIMIT, REDRIVE, RETAIN, REPLAY)
     ),
     resource_group(REPLAYS, REPLAY_ACTIONS, bus_run),
     resource_group(SCHEDULES, SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),

@@ -7,7 +7,7 @@ declare
   v_function regprocedure;
   v_view     text;
   -- What the views call: functions of a view run with the rights of its user.
-  v_for_views constant text[] := '{_ready,_set_aside,_leased,_claimed,_rates,_slot_exists,_log_name,_cell,_bounds,_quantile}';
+  v_for_views constant text[] := '{_ready,_set_aside,_leased,_claimed,_rates,_slot_exists,_log_name,_cell,_bounds,_quantile,_limited_by}';
   v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,releasen,reject,give_back,is_restored,notify,positions,maintain,measure,now,
     create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,
     consume_temporary_bytea,clear_tempq,request,trace_headers,trace_headers_of,follow_trace,reply_queue,replies,reply,replyn_hstore,

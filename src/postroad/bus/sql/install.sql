@@ -21,6 +21,7 @@ tables/traffic.sql
 tables/worker.sql
 tables/schedule.sql
 tables/measure.sql
+tables/consumer_limit.sql
 internal/now.sql
 internal/names.sql
 internal/roles.sql
@@ -47,6 +48,7 @@ internal/ring.sql
 internal/retain.sql
 internal/restless.sql
 internal/counts.sql
+internal/limit.sql
 internal/temporary.sql
 internal/temporary_ring.sql
 internal/temporary_upkeep.sql
@@ -57,6 +59,7 @@ functions/queues.sql
 functions/consumers.sql
 functions/pause.sql
 functions/measure.sql
+functions/limit.sql
 functions/post.sql
 functions/consume.sql
 functions/leases.sql

@@ -12,6 +12,7 @@ from postroad.bus import ConsumerStatus
 from postroad.bus.resources import (
     FIGURES,
     HANDLING,
+    LIMIT,
     PAUSE,
     PURGE_MESSAGES,
     QUEUES,
@@ -274,7 +275,7 @@ async def _queue(view: View) -> None:
         return await connections.run(FIGURES.one, f"{name}/{consumer}")
 
     await view.live(consumers)
-    await action_buttons(view, connections, (PAUSE, RESUME, REPLAY), chosen)
+    await action_buttons(view, connections, (PAUSE, RESUME, LIMIT, REPLAY), chosen)
     with ui.element("div").classes("row"):
         post_button(view, name)
         for action, state in ((REDRIVE_MESSAGES, "dead"), (PURGE_MESSAGES, "ready")):

@@ -479,7 +479,8 @@ async def _ask(
             ui.html(listed, sanitize=False).classes("preview")
         for one in asked:
             given: dict[str, Any] = {}
-            kind: Callable[..., Any] = ui.number if one.type is timedelta else ui.input
+            is_number = one.type in (timedelta, int, float)
+            kind: Callable[..., Any] = ui.number if is_number else ui.input
             if one.name in offered:
                 kind, given = ui.select, {"options": offered[one.name], "with_input": True}
             props = "maxlength=500"
@@ -489,6 +490,8 @@ async def _ask(
 
     def argument(one: Parameter) -> Any:
         value = fields[one.name].value or None
+        if value and one.type in (int, float):
+            return one.type(value)
         return timedelta(minutes=value) if value and one.type is timedelta else value
 
     async def submit() -> bool:

@@ -118,6 +118,7 @@ begin
     execute format('drop table mbus.%I cascade', v_table);
     execute format('drop sequence mbus.%I, mbus.%I', v_table || '$hint', v_table || '$base');
   end loop;
+  perform mbus._drop_limit(v_queue, v_consumer.id);
   perform mbus._drop_functions(mbus._consumer_functions(qname, cname));
   perform mbus._delete_messages(v_queue.id, v_consumer.id);
   delete from mbus.consumer where id = v_consumer.id;

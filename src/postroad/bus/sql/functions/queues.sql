@@ -148,6 +148,7 @@ begin
   if v_queue.has_waiters then
     perform mbus._lost(v_queue.id, null, array(select distinct w.number from mbus.wait w where w.queue_id = v_queue.id));
   end if;
+  perform mbus._drop_limit(v_queue, c.id) from mbus.consumer c where c.queue_id = v_queue.id;
   perform mbus._drop_tables(v_queue);
   -- A new queue of this name continues the numbers.  Altering the sequence waits for all transactions that have used it.
   execute format('alter sequence %s no cycle', v_queue.position);

@@ -205,6 +205,11 @@ declare
   v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
   v_is_lease  constant boolean := p_prefix = 'leasen_';
   v_is_parcel constant boolean := p_prefix = '_take_';
+  -- mbus.purge takes parcels without limits; the functions of a queue with groups or waiters take all as parcels.
+  v_limit     constant mbus.consumer_limit := (
+    select l from mbus.consumer_limit l
+    where l.consumer_id = p_consumer.id and (not v_is_parcel or p_queue.has_groups or p_queue.has_waiters));
+  v_has_key   constant boolean := v_limit.key is not null and not p_queue.has_groups;
   v_values constant jsonb := p_values || jsonb_build_object(
     'function', p_prefix || p_queue.name || '_by_' || p_consumer.name,
     'declared', case when p_consumer.contract = 'cursor' then e'  v_bound      bigint;\n  v_from       bigint;\n' end,
@@ -213,12 +218,16 @@ declare
                     else format('table (%s)', concat_ws(', ', p_values ->> 'columns_delivered', case when v_is_lease then p_values ->> 'columns_leased' end)) end,
     'output', mbus._fill(case when v_is_parcel then 'output_parcel' else 'output_message' end, p_values),
     -- mbus.purge takes parcels of a paused consumer, too.
-    'paused', case when not v_is_parcel then p_values ->> 'paused' end,
+    'paused', concat(case when not v_is_parcel then p_values ->> 'paused' end, case when v_limit.consumer_id is not null then
+      format(e'  amt := mbus._admit(%s, amt);    -- see mbus.limit_consumer\n  v_missing := amt;\n', p_consumer.id) end,
+      case when v_has_key then format(e'  v_chosen := mbus._choose(%s, amt);\n', p_consumer.id) end),
+    'chosen', case when v_has_key then ' and r.id = any (v_chosen)' end,
     'promise', case when v_is_lease then 'Leases' else 'Removes' end,
     'arguments', 'amt integer' || case when v_is_lease then ', ttl interval' else '' end,
-    'until', case when v_is_lease then e'  v_until      constant timestamptz := v_now\n    + case when ttl > interval ''0'' and ttl < interval ''1 year'' then ttl else mbus._check_ttl(ttl) end;\n' end,
+    'until', concat(case when v_has_key then e'  v_chosen     bigint[];\n' end, case when v_is_lease then e'  v_until      constant timestamptz := v_now\n    + case when ttl > interval ''0'' and ttl < interval ''1 year'' then ttl else mbus._check_ttl(ttl) end;\n' end),
     -- What is taken as parcels is counted by the function that takes it, what is leased when it is acked.
-    'tally', case when v_is_parcel or v_is_lease then ''
+    'tally', case when v_limit.consumer_id is not null then format(e'  perform mbus._return(%s, v_missing);\n', p_consumer.id) else '' end
+      || case when v_is_parcel or v_is_lease then ''
                   else mbus._fill('tally', p_values || '{"count": "amt - v_missing"}') end);
 begin
   execute mbus._fill(v_kind, v_values || jsonb_build_object(

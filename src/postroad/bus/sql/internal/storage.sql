@@ -72,6 +72,7 @@ begin
       end if;
     end loop;
   end loop;
+  perform mbus._index_keys(p_queue);
 end $$;
 
 create or replace function mbus._slot_exists(p_queue mbus.queue, p_slot bigint) returns boolean

@@ -7,7 +7,7 @@
           where s.ctid = any (array(
             select r.ctid from mbus.{ready} r{lateral}
             where r.id >= v_hint and r.token is null and ({message}.expires is null or {message}.expires > v_now)
-              and {message}.headers -> 'group' is null    -- see mbus._add_feature
+              and {message}.headers -> 'group' is null{chosen}    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning {returned})
         select {output}
