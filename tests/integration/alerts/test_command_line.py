@@ -93,3 +93,21 @@ def test_a_sender_of_its_own_sends(run: Any, report: Reporter, smtp: SmtpServer)
     assert done.exit_code == 0
     assert "sending to mail" in done.output
     assert smtp.taken[0]["Subject"] == "[Postroad] error: title of k"
+
+
+def test_a_problem_is_taken_muted_and_unmuted(run: Any, report: Reporter) -> None:
+    report.raise_("line/7")
+    assert run("own", "line/7", "--owner", "maria").output == "line/7 is taken by maria\n"
+    assert run("mute", "line/7", "--duration", "2h").exit_code == 2
+    why = ("--duration", "2h", "--reason", "a belt is replaced")
+    # A dry run changes nothing.
+    assert "would be muted until" in run("mute", "line/7", *why, "--dry-run").output
+    assert json.loads(run("handled", "--json").stdout)[0]["muted_until"] is None
+    assert run("mute", "line/7", *why).exit_code == 0
+    (row,) = json.loads(run("handled", "--json").stdout)
+    assert (row["owner"], row["mute_reason"]) == ("maria", "a belt is replaced")
+    assert getpass.getuser() in row["muted_by"]
+    (alert,) = json.loads(run("list", "--json").stdout)
+    assert (alert["acked_by"], alert["is_muted"]) == ("maria", True)
+    assert run("unmute", "line/7").output == "line/7 is no longer muted\n"
+    assert run("unmute", "line/7").output == "line/7 was not muted\n"
