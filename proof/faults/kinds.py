@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import urllib.error
 from collections.abc import Callable, Iterable, Sequence
@@ -254,9 +255,14 @@ def _remove_delay(inside: list[str]) -> None:
 def _fill_disk(driver: Driver, _: Random) -> tuple[str, Heal]:
     node = driver.primary()
     file = driver.cluster.plan.data(node) / "filler"
-    with contextlib.suppress(OSError), file.open("wb", buffering=0) as stream:
-        while True:
-            stream.write(bytes(1 << 20))
+    size = 1 << 26
+    with file.open("wb", buffering=0) as stream:
+        # By halves, down to the last page: what does not fit as a whole is not allocated at all.
+        while size >= resource.getpagesize():
+            try:
+                os.posix_fallocate(stream.fileno(), os.fstat(stream.fileno()).st_size, size)
+            except OSError:
+                size //= 2
 
     def heal() -> None:
         file.unlink(missing_ok=True)
