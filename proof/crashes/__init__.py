@@ -13,9 +13,11 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import psycopg
@@ -175,8 +177,11 @@ def run(options: Options) -> Report:
     results: dict[str, Result] = {}
     with running_server() as server:
         for scenario in chosen:
+            until = None
+            if options.seconds is not None:
+                until = time.monotonic() + options.seconds / len(chosen)
             results[scenario.name] = explore(
-                server, scenario, None if options.is_full else QUICK_POINTS
+                server, scenario, None if options.is_full else QUICK_POINTS, options.seed, until
             )
     rows = tuple(
         (
@@ -189,6 +194,8 @@ def run(options: Options) -> Report:
         for scenario in chosen
     )
     limits = ["Message counts differ a little from run to run: workers poll."]
+    if options.seconds is not None:
+        limits.append(f"Ended after {options.seconds:.0f} s; the order of the kills is random.")
     if not options.is_full:
         limits.append(f"Quick run: at most {QUICK_POINTS} messages of each program, evenly spread.")
     limits.append(
@@ -216,13 +223,23 @@ def run(options: Options) -> Report:
     )
 
 
-def explore(server: TestServer, scenario: Scenario, points: int | None) -> Result:
-    """Count the messages of a run; kill at each of them, or at so many of them."""
+def explore(
+    server: TestServer,
+    scenario: Scenario,
+    points: int | None,
+    seed: int = 1,
+    until: float | None = None,
+) -> Result:
+    """Count the messages of a run; kill at each of them, or at so many of them, in random order."""
     result = Result(_one(server, scenario, None, "request")[0])
     step = 1 if points is None else max(1, result.messages // points)
     violations = []
-    for at in range(1, result.messages + 1, step):
+    places = list(range(1, result.messages + 1, step))
+    Random(seed).shuffle(places)
+    for at in places:
         for side in SIDES:
+            if until is not None and time.monotonic() > until:
+                break
             _, has_killed, problems = _one(server, scenario, at, side)
             result.kills += has_killed
             violations += [f"killed at message {at}, {side}: {text}" for text in problems]

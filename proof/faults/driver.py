@@ -177,6 +177,13 @@ class Driver:
         with self._lock:
             self.cluster.restart_ended()
 
+    def restart(self, name: str) -> None:
+        """Kill one server process and start it; those that a fault holds down stay down."""
+        with self._lock:
+            self.cluster.processes[name].kill()
+            self.cluster.processes[name].start()
+            self.cluster.save()
+
     # Faults.
 
     def play(self, entries: Iterable[Entry], is_over: threading.Event) -> None:

@@ -126,8 +126,7 @@ def _kill_etcd(driver: Driver, chance: Random) -> tuple[str, Heal]:
 
 def _restart_front(service: str) -> Begin:
     def begin(driver: Driver, _: Random) -> tuple[str, Heal]:
-        driver.cluster.processes[f"{service}@front"].kill()
-        driver.restart_services()
+        driver.restart(f"{service}@front")
         return "front", _nothing
 
     return begin
