@@ -21,5 +21,5 @@ class Options:
     # Bound of the time under load, where a part has one; None: the part's own.
     seconds: float | None = None
     scratch: Path = field(default=SCRATCH)
-    # Words after `--`, for the part alone: `make proof ONLY=mutation ARGS="-- --file consume"`.
+    # Words after `--`, for the part alone: `make proof ONLY=crashes ARGS="-- migrator"`.
     arguments: tuple[str, ...] = ()
