@@ -15,6 +15,7 @@ from postroad.bridge import DatabaseBridge
 from postroad.bus import AsyncBus, AsyncWorker
 from postroad.bus.errors import BusError
 from postroad.cli.components import SCHEMAS
+from postroad.postgres import ListenHub
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.testing import wait_until_async
 from tests.chaos.bridge_load import IS_STRESS
@@ -126,6 +127,23 @@ async def test_workers_go_on_after_a_promotion_and_nothing_acknowledged_is_lost(
     # What is consumed and not acknowledged was posted by a call that heard no answer.
     assert len(set(consumed) - posters.acknowledged) <= POSTERS
     assert sorted(crossed) == sorted(consumed)
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.timeout(180)
+async def test_a_hub_that_reaches_a_standby_listens_once_it_is_promoted(pair: Pair) -> None:
+    # A proxy may lead to a server that was demoted a moment ago: LISTEN is refused there.
+    database = pair.primary.create()
+    heard: list[str | None] = []
+    async with ListenHub(pair.standby.dsn(database)) as hub:
+        hub.signals.listen("lost", "listening")
+        hub.subscribe("orders", lambda notice: heard.append(notice.payload))
+        await hub.signals.wait("lost")
+        await asyncio.to_thread(pair.lose_primary)
+        await asyncio.to_thread(pair.promote)
+        await hub.signals.wait("listening", timeout_seconds=60)
+    assert heard == [None]
 
 
 def _count(dsn: str) -> int:

@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 # How often a silent connection is tested.
 HEALTH_SECONDS = 30.0
 
+# A server that was demoted refuses to listen; the next connection reaches its successor.
+_REFUSED = psycopg.errors.ReadOnlySqlTransaction
+_LOST = (psycopg.OperationalError, _REFUSED, DatabaseUnavailable, OSError)
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:
@@ -97,7 +101,7 @@ class ListenHub(Service):
                 ) as connection:
                     backoff.reset()
                     await self._listen(connection)
-            except (psycopg.OperationalError, DatabaseUnavailable, OSError) as lost:
+            except _LOST as lost:
                 logger.warning("listen_connection_lost", extra={"reason": str(lost).strip()})
                 self.signals.emit("lost")
                 await self.pause(backoff.next_seconds())
