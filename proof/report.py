@@ -47,6 +47,20 @@ choices are made again among those of that moment.
 Clients write a line to a file before each call and after its answer, so that the record of a
 killed client is complete. The checkers (`proof/history`) import nothing of Postroad; tests plant
 violations that each of them must find.
+
+## What runs have found
+
+| found | cause | what was done |
+|---|---|---|
+| acknowledged messages lost after a partition | `synchronous_mode_strict: false`: a promoted \
+primary acknowledged commits before it had a standby | `true` in the cluster and in the docs |
+| the same with strict mode | Patroni 3.0 read a stale leader from the etcd node that was cut off \
+with its server | etcd on nodes of its own, in the cluster and in the docs |
+| standbys that never followed again | `pg_rewind` from a primary that was promoted twice within \
+seconds | diverged standbys are copied |
+| `worker-proxy ended with 1` | LISTEN on a server that had just been demoted ended the worker | \
+fixed; `tests/chaos/test_failover.py` |
+| a lost message in `consume_after` | the model undid a committed take | model fixed, with a test |
 """
 
 
