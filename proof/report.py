@@ -38,7 +38,7 @@ choices are made again among those of that moment.
 
 ## Read a page
 
-- **commit** is the product that was tested; a plus sign marks uncommitted changes.
+- **commit** is the product that was tested; a plus sign stands for uncommitted changes.
 - **violations** are sentences, each of one promise that did not hold, with what is needed to
   repeat it. The command fails when there is one. A page with violations stays as it is until a
   run without them.
