@@ -50,11 +50,18 @@ BACK = {
         drop table mbus.retained cascade;
         drop table mbus.measure cascade;
         drop table mbus.replay, mbus.replay_copy cascade;
+        drop function mbus._create_payload_table(text, text, text);
+        create function mbus._create_payload_table(text, text) returns void
+          language sql as '';
+        drop function mbus.alter_queue(text, boolean, interval, bigint, text);
+        create function mbus.alter_queue(text, boolean, interval, bigint) returns void
+          language sql as '';
         drop function mbus.create_consumer;
         create function mbus.create_consumer(text, text, text, boolean) returns void
           language sql as '';
         drop table mbus.consumer_limit, mbus.limited_key cascade;
-        alter table mbus.queue drop column retain cascade, drop column retain_size cascade;
+        alter table mbus.queue drop column retain cascade, drop column retain_size cascade,
+          drop column track cascade;
         alter table mbus.dmq drop column fingerprint cascade;
         drop index mbus.saga_by_state_idx;
         drop table mbus.delayed;
@@ -132,8 +139,9 @@ BACK = {
         drop function exchange.placed;
         create function exchange.placed(bigint, bigint[], bigint[], text[]) returns void
           language sql as '';
-        alter table exchange.message drop column traceparent;
-        alter table exchange.process drop column traceparent;
+        alter table exchange.message drop column traceparent cascade;
+        alter table exchange.process drop column traceparent cascade;
+        drop index exchange.message_by_id_idx, exchange.message_by_file_name_idx;
         drop index exchange.message_by_turn_idx;
         alter table exchange.message drop column turn;
         alter table exchange.database drop column is_restore_told;
@@ -175,6 +183,8 @@ BACK = {
     """,
     "intake": """
         drop view intake.server_status;
+        drop view intake.file_list;
+        drop index intake.imported_files_by_name_idx;
         alter table intake.imported_files drop column traceparent, drop column lost_workers;
         alter table intake.imported_files drop column same_as;
         alter table intake.imported_files drop column notice cascade;

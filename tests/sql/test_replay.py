@@ -342,6 +342,7 @@ def test_messages_of_sagas_are_omitted(kept: str, connect: Connect) -> None:
     assert received(session) == [2]
 
 
+@pytest.mark.timeout(1800)
 def test_maintenance_that_is_killed_replays_each_message_once(kept: str, connect: Connect) -> None:
     """Killed three times while it replays; its batches are committed with their position."""
     session = connect(kept, autocommit=True)

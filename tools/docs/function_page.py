@@ -55,7 +55,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "Failures": ("reject", "give_back", "redrive", "dead_groups", "redrive_dead",
                  "move_dead", "purge_dead", "redrive_edited", "dead_reasons"),
     "Traces": ("trace_headers", "trace_headers_of", "follow_trace"),
-    "Browsing and removing messages": ("browse", "history", "replay", "count_replay",
+    "Browsing and removing messages": ("browse", "history", "find", "replay", "count_replay",
                                      "stop_replay", "continue_replay", "waits", "move", "purge"),
     "Operating": ("maintain", "is_restored", "after_restore", "clear_queue_<q>", "notify",
                   "positions", "measure", "report_worker", "traffic", "now"),

@@ -66,13 +66,15 @@ def alter_queue(
     is_roles_security_model: bool | None = None,
     retain: Duration | None = None,
     retain_size: int | None = None,
+    track: str | None = None,
 ) -> Call[None]:
     """Change a queue; None keeps a setting unchanged.
 
     `is_roles_security_model` restricts a plain queue to its own roles, or makes a restricted queue
     plain. `retain` keeps messages readable for this time after they were consumed, `retain_size`
-    at most so many bytes of them; 0 turns either off. Raises QueueNotFound, RoleMissing,
-    InvalidArgument, QueueBusy.
+    at most so many bytes of them; 0 turns either off. `track` is a property or a field of the
+    payload by which stored messages are found; an empty text ends it. Raises QueueNotFound,
+    RoleMissing, InvalidArgument, QueueBusy.
     """
     return sql(
         NoneType,
@@ -81,6 +83,7 @@ def alter_queue(
         is_roles_security_model=is_roles_security_model,
         retain=length_or_none("retain", retain),
         retain_size=retain_size,
+        track=track,
     )
 
 

@@ -283,6 +283,20 @@ async def continue_replay(connection: AsyncConnection[Any], id: int) -> bool:
     return await AsyncBus(connection).continue_replay(id)
 
 
+async def track(
+    connection: AsyncConnection[Any],
+    queue: str,
+    field: Annotated[str, "A property, or a field of the payload; an empty text ends it."],
+) -> None:
+    """Make the messages of a queue findable by a business key, by trace and by correlation.
+
+    Raises QueueNotFound, QueueBusy.
+
+    Example: postroad bus track orders order_id
+    """
+    await AsyncBus(connection).alter_queue(queue, track=field)
+
+
 async def retain(
     connection: AsyncConnection[Any],
     queue: str,

@@ -29,6 +29,7 @@ class Queue:
     retained: int
     retained_bytes: int
     retained_since: datetime | None
+    track: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from postroad.bus.resources import (
     RETAIN,
     SCHEDULE_ACTIONS,
     SCHEDULES,
+    TRACK,
     WORKERS,
 )
 from postroad.cli.bus_messages import consume, peek, post, tail, take
@@ -88,7 +89,7 @@ for command in (
     list_command(DEAD_ORIGINALS, bus_run, "dead-originals", argument="queue"),
     *(
         action_command(action, bus_run)
-        for action in (CREATE, DROP, PAUSE, RESUME, LIMIT, REDRIVE, RETAIN, REPLAY)
+        for action in (CREATE, DROP, PAUSE, RESUME, LIMIT, REDRIVE, RETAIN, REPLAY, TRACK)
     ),
     resource_group(REPLAYS, REPLAY_ACTIONS, bus_run),
     resource_group(SCHEDULES, SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),

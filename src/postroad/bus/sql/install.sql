@@ -70,6 +70,7 @@ functions/history.sql
 functions/replay.sql
 functions/traffic.sql
 functions/worker.sql
+functions/find.sql
 functions/purge.sql
 functions/move.sql
 functions/dead.sql

@@ -79,17 +79,20 @@ end $$;
 --   is_roles_security_model  restricts a plain queue to its own roles, or makes a restricted queue plain
 --   retain       keeps messages readable for this time after all consumers have consumed them, see mbus.history; 0 ends it
 --   retain_size  keeps at most so many bytes of them; 0: no limit of the size.  Segments are dropped as a whole
+--   track        a property, or a field of a payload of hstore or jsonb, such as order_id: mbus.find finds stored messages by it, and
+--                by their trace and correlation.  Three indexes of each table of messages; an empty text drops them
 -- A queue that retains messages is changed to fanout first, as by a second consumer, and stays so.
 -- Errors: MB001, MB006 names of roles, MB012 nothing or less than zero, MB013 roles, MB017 busy.
 create or replace function mbus.alter_queue(
-  qname text, is_roles_security_model boolean default null, retain interval default null, retain_size bigint default null)
+  qname text, is_roles_security_model boolean default null, retain interval default null, retain_size bigint default null,
+  track text default null)
 returns void
 language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
   v_queue mbus.queue := mbus._queue(qname);
 begin
-  if num_nonnulls($2, $3, $4) = 0 or $3 < '0' or $3 > mbus._longest() or $4 < 0 then
-    raise exception 'one of is_roles_security_model, retain and retain_size must be given; the last two must not be negative'
+  if num_nonnulls($2, $3, $4, $5) = 0 or $3 < '0' or $3 > mbus._longest() or $4 < 0 then
+    raise exception 'one of is_roles_security_model, retain, retain_size and track must be given; retain and retain_size must not be negative'
       using errcode = 'MB012', hint = 'Nothing was changed.';
   end if;
   if num_nonnulls($3, $4) > 0 then perform mbus._lock_triggers(); end if;    -- see mbus.create_consumer
@@ -103,6 +106,13 @@ begin
       v_queue := mbus._fan_out(v_queue);
     end if;
     perform mbus._generate(v_queue);
+  end if;
+  if $5 is not null then
+    perform mbus._alter(v_queue.id);
+    update mbus.queue q set track = nullif($5, '') where q.id = v_queue.id returning * into v_queue;
+    -- Posts to the ring wait for the last ones.
+    perform mbus._create_links(s.name, v_queue.payload, v_queue.track)
+    from (select t.name from mbus._stored_tables(v_queue) t order by t.name like 'qr$%' desc, t.name) s;
   end if;
 exception when lock_not_available or deadlock_detected then
   raise exception 'queue "%" is busy: a transaction that posts or takes is open', qname

@@ -38,7 +38,7 @@ begin
     execute format('drop index mbus.%I', v_log || '_ex');
     execute format('alter index mbus.%I rename to %I', v_log || '_id', format('qr$%s_id', v_id));
     execute format('alter table mbus.%I rename to %I', v_log, format('qr$%s', v_id));
-    perform mbus._create_payload_table(v_log, p_queue.payload);
+    perform mbus._create_payload_table(v_log, p_queue.payload, p_queue.track);
   end loop;
   perform mbus._rebuild_views(p_queue);
 end $$;

@@ -10,7 +10,32 @@ begin
   perform setval(format('mbus.%I', p_name)::regclass, 0);
 end $$;
 
-create or replace function mbus._create_payload_table(p_name text, p_payload text) returns void
+-- What a message g of a queue with track has in common with others: its business key, its trace, its correlation.
+create or replace function mbus._link_expressions(p_payload text, p_track text) returns text[]
+language sql immutable set search_path from current as $$
+  select array[
+    format('"left"(coalesce(g.properties -> %1$L%2$s), 100)', p_track,
+           case p_payload when 'hstore' then format(', g.data -> %L', p_track) when 'jsonb' then format(', g.data ->> %L', p_track) end),
+    'substr(g.headers -> ''traceparent'', 4, 32)', '"left"(g.headers -> ''correlation'', 100)']
+$$;
+
+-- The indexes on them of a table that stores messages, in place of others; none without track.
+create or replace function mbus._create_links(p_table text, p_payload text, p_track text) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_index      regclass;
+  v_expression text;
+begin
+  for v_index in select i.indexrelid from pg_index i where i.indrelid = format('mbus.%I', p_table)::regclass and i.indexprs is not null loop
+    execute format('drop index %s', v_index);
+  end loop;
+  foreach v_expression in array case when p_track is not null then mbus._link_expressions(p_payload, p_track) else '{}' end loop
+    v_expression := replace(v_expression, 'g.', '');
+    execute format('create index on mbus.%1$I ((%2$s)) where (%2$s) is not null', p_table, v_expression);
+  end loop;
+end $$;
+
+create or replace function mbus._create_payload_table(p_name text, p_payload text, p_track text) returns void
 language plpgsql set search_path from current as $$
 begin
   -- At most eight columns where the rows are only read: a ninth adds eight bytes to the header of every row with a null.
@@ -22,6 +47,7 @@ begin
             autovacuum_analyze_threshold = 2000000000)$table$, p_name, p_payload);
   execute format('create index %I on mbus.%I (id)', p_name || '_id', p_name);
   execute format('create index %I on mbus.%I (expires) where expires is not null', p_name || '_ex', p_name);
+  perform mbus._create_links(p_name, p_payload, p_track);
 end $$;
 
 -- Rows with another number than their id (put back, delayed, posted under a reserved iid) are
@@ -59,7 +85,7 @@ begin
   foreach v_lane in array p_queue.lanes loop
     v_name := mbus._log_name(p_queue, v_lane, p_slot);
     if to_regclass(format('mbus.%I', v_name)) is null then
-      perform mbus._create_payload_table(v_name, p_queue.payload);
+      perform mbus._create_payload_table(v_name, p_queue.payload, p_queue.track);
       if p_queue.mode = 'direct' then
         perform mbus._create_reading_side(v_name);
       end if;

@@ -21,5 +21,7 @@ create table mbus.queue (
   created_at timestamptz not null default clock_timestamp(),
   -- How long and how many bytes of consumed messages are kept, see retained; null: no limit.  Both null: none are kept.
   retain      interval,
-  retain_size bigint
+  retain_size bigint,
+  -- The property or field of the payload by which mbus.find finds its messages, see mbus._link_expressions.
+  track       text
 );
