@@ -49,6 +49,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "schedules": "/bus/schedules",
         "schedule": "/bus/schedules/shop large",
         "missing-schedule": "/bus/schedules/nobody",
+        "replays": "/bus/replays",
         "saga": "/bus/sagas/{saga_id}",
         "empty-queue": "/bus/queues/shop_empty/messages",
         "missing-queue": "/bus/queues/nobody",
@@ -76,6 +77,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     "context": {
         "overview": "/",
         "tour": "/tour",
+        "find": "/find?q={iid}",
         "alerts": "/alerts",
         "all-alerts": "/alerts?show=all",
         "workers": "/workers",

@@ -6,9 +6,11 @@ A page is found by its position, so that reading the millionth message costs no 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
+
+from psycopg import AsyncConnection
 
 from postroad.bus import rows
 from postroad.bus.call import Call
@@ -120,3 +122,29 @@ async def find(
                 if message.iid == iid
             ]
     return found
+
+
+async def find_messages(
+    connection: AsyncConnection[Any], texts: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Find copies of messages by iid, business key, trace id or correlation. Read-only."""
+    bus = AsyncBus(connection)
+    call = Call("select iid, links from mbus.find(%s)", (list(texts),), lambda found: found)
+    links: dict[str, list[str | None]] = {text: [] for text in texts if "@" in text}
+    links |= dict(await bus._run(call))
+    rows = []
+    for iid, linked in links.items():
+        for consumer, state, message in await find(bus, iid, 200):
+            trace = str(message.headers.get("traceparent") or "")[3:35]
+            rows.append(
+                {
+                    **asdict(message),
+                    "id": f"{iid} {consumer}",
+                    "consumer": f"{iid.partition('.')[0]} → {consumer}",
+                    "state": state,
+                    "trace": trace,
+                    "correlation": message.headers.get("correlation"),
+                    "origin": linked[3] if linked else None,
+                }
+            )
+    return rows

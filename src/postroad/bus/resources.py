@@ -6,10 +6,19 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from postroad.bus import operations
-from postroad.bus.browse import STATES, browse
+from postroad.bus.browse import STATES, browse, find_messages
 from postroad.bus.client import AsyncBus
 from postroad.bus.errors import QueueNotFound, SagaNotFound, ScheduleNotFound
-from postroad.operate import Action, Column, Filter, FilterInvalid, Page, Query, Resource
+from postroad.operate import (
+    Action,
+    Column,
+    Filter,
+    FilterInvalid,
+    Journey,
+    Page,
+    Query,
+    Resource,
+)
 
 MAX_DATA_CHARACTERS = 1_000
 # The column of the time that belongs to a state of a message.
@@ -34,6 +43,7 @@ QUEUES = Resource(
         Column("retained", "Retained messages", "Хранится сообщений", "number", is_listed=False),
         Column("retained_bytes", "Retained size", "Занято", "bytes", is_listed=False),
         Column("retained_since", "Retained since", "Хранится с", "moment", is_listed=False),
+        Column("track", "Business key", "Бизнес-ключ", is_listed=False),
         Column("created_at", "Created", "Создана", "moment", is_sortable=True, is_nullable=False),
     ),
     (
@@ -227,6 +237,19 @@ MESSAGES = Resource(
     label="iid",
     is_descending=False,
     example="postroad bus messages orders --state leased",
+    journey=Journey(
+        (), ("iid", "trace", "correlation", "origin"), "added", until="due_at", place="consumer",
+        attempts="attempts", find=find_messages,
+        next={
+            "ready": ("a worker takes it", "возьмёт обработчик"),
+            "delayed": ("ready when it is due", "станет доступно в срок"),
+            "waiting": ("ready when its predecessors are consumed", "ждёт предыдущих сообщений"),
+            "leased": ("acked by its worker, or ready again when the lease ends",
+                       "подтвердит обработчик, иначе вернётся по окончании аренды"),
+            "dead": ("redrive or delete it", "верните в очередь или удалите"),
+            "retained": ("consumed; replay it if needed", "обработано; можно повторить"),
+        },
+    ),
 )  # fmt: skip
 
 WORKERS = Resource(
@@ -511,6 +534,7 @@ REPLAY_ACTIONS = (
 CREATE = Action(operations.create, "{subject} {would}created")
 DROP = Action(operations.drop, "{subject} {would}dropped", loss="messages_lost",
               question="{messages_lost} messages will be lost. Continue?")  # fmt: skip
+TRACK = Action(operations.track, "queue {queue} {be} changed", QUEUES)
 RETAIN = Action(operations.retain, "the retention of queue {queue} {be} changed", QUEUES,
                 "Change retention", "Изменить хранение")  # fmt: skip
 PAUSE = Action(

@@ -166,13 +166,25 @@ def _navigation(view: View, place: str) -> Markup:
         action=f"{PREFIX}/logout",
         class_="account",
     )
+    query = view.query("q") if place == "overview" else ""
     theme = _button("theme", t("nav.theme"), title=t("nav.theme"))
     brand = link(joined((icon("brand"), element("span", "Postroad"))), f"{PREFIX}/", class_="brand")
     menu = _button("menu", t("nav.menu"), aria_expanded="false", aria_controls="places")
     pages = element("nav", element("ul", entries), aria_label=t("nav.label"))
+    search = element(
+        "form",
+        element(
+            "input", name="q", type="search", id="find", aria_label=t("find.title"),
+            placeholder=t("find.placeholder"), required="required", value=query,
+        ),
+        action=f"{PREFIX}/find",
+        role="search",
+    )  # fmt: skip
     tools = element("div", element("div", languages, class_="languages"), theme, class_="tools")
     top = element("div", brand, menu, class_="top")
-    return joined((top, element("div", pages, tools, account, class_="places", id="places")))
+    return joined(
+        (top, element("div", search, pages, tools, account, class_="places", id="places"))
+    )
 
 
 def _button(name: str, label: str, **more: str) -> Markup:

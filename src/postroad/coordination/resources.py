@@ -7,7 +7,7 @@ from typing import get_args
 
 from postroad.coordination import operations, status
 from postroad.coordination.errors import EventNotFound, ReaderNotFound
-from postroad.operate import Action, Column, Filter, Resource, Row
+from postroad.operate import Action, Column, Filter, Journey, Resource, Row
 from postroad.postgres.calls import Connection
 
 _READER = (
@@ -76,6 +76,10 @@ EVENTS = Resource(
     key="position", identity="event_id",
     example="postroad coordination events --entity DummyItem --unfinished", detail=_event,
     parts={"readers": _READER, "timeline": _STEP}, missing=EventNotFound,
+    journey=Journey(
+        ("event_id",), ("correlation_id",), "created_at", until="finished_at", place="type",
+        error="reason",
+    ),
 )  # fmt: skip
 
 READERS = Resource(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from postroad.exchange import errors, operations, status
-from postroad.operate import Action, Column, Filter, Resource
+from postroad.operate import Action, Column, Filter, Journey, Resource
 
 OPEN_STATES = ("STARTED", "READY_TO_COMMIT", "UNKNOWN", "CLEANUP", "FAILED")
 PROCESS_STATES = (*OPEN_STATES, "DONE", "ABORTED", "CANCELLED")
@@ -82,6 +82,7 @@ PROCESSES = Resource(
         Column("expires_at", "Expires", "Истекает", "moment", is_listed=False),
         Column("tries", "Tries", "Попытки", "number", is_listed=False, is_nullable=False),
         Column("error", "Error", "Ошибка"),
+        Column("trace", "Trace", "Трасса", "code", is_listed=False),
     ),
     (
         _DATABASE,
@@ -101,6 +102,17 @@ PROCESSES = Resource(
         ),
     },
     missing=errors.ProcessNotFound,
+    journey=Journey(
+        (), ("id", "trace"), "started_at", until="ended_at", holder="owner", place="database",
+        attempts="tries",
+        next={
+            "started": ("the instance prepares or rolls back", "экземпляр подготовит или откатит"),
+            "ready_to_commit": ("the instance commits or rolls back",
+                                "экземпляр подтвердит или откатит"),
+            "unknown": ("resolved by the marker of the ERP", "исход определит маркер ERP"),
+            "cleanup": ("the server moves its files", "сервер переносит файлы"),
+        },
+    ),
 )  # fmt: skip
 
 MESSAGES = Resource(
@@ -125,6 +137,7 @@ MESSAGES = Resource(
         Column("process", "Process", "Процесс", "code", is_listed=False),
         Column("created_at", "Created", "Создано", "moment"),
         Column("finished_at", "Finished", "Завершено", "moment", is_listed=False),
+        Column("trace", "Trace", "Трасса", "code", is_listed=False),
     ),
     (
         _DATABASE,
@@ -136,6 +149,18 @@ MESSAGES = Resource(
     ),
     key="number", label="id", example="postroad exchange messages --database sales --state parked",
     missing=errors.MessageNotFound,
+    journey=Journey(
+        ("id", "file_name"), ("trace", "process"), "created_at", until="finished_at",
+        holder="process", place="database", attempts="failures",
+        next={
+            "queued": ("the next process takes it", "возьмёт следующий процесс"),
+            "leased": ("its process commits or rolls back", "процесс подтвердит или откатит"),
+            "deferred": ("queued again after a pause", "вернётся в очередь после паузы"),
+            "parked": ("requeue or discard it", "верните в очередь или отклоните"),
+            "unknown": ("resolved with its process", "исход определится вместе с процессом"),
+            "waiting": ("its recipient fetches it", "заберёт получатель"),
+        },
+    ),
 )  # fmt: skip
 
 ROUTES = Resource(

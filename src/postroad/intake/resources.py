@@ -7,7 +7,7 @@ from functools import partial
 from postroad.intake import operations, status
 from postroad.intake.errors import FileNotFound, ServerNotFound
 from postroad.intake.status import FILE_STATUSES
-from postroad.operate import Action, Column, Filter, Resource
+from postroad.operate import Action, Column, Filter, Journey, Resource
 
 # A column that is never null and not in the table of all rows.
 _detail = partial(Column, is_listed=False, is_nullable=False)
@@ -101,6 +101,7 @@ FILES = Resource(
         _detail("next_try_at", "Next attempt", "Следующая попытка", "moment"),
         Column("worker", "Worker", "Рабочий процесс", "code", is_listed=False),
         Column("lease_until", "Lease until", "Аренда до", "moment", is_listed=False),
+        Column("trace", "Trace", "Трасса", "code", is_listed=False),
     ),
     (
         Filter("status", "State", "Состояние", choices=FILE_STATUSES),
@@ -122,6 +123,17 @@ FILES = Resource(
     },
     example="postroad intake files list --status failed --server acme", detail=status.file,
     missing=FileNotFound,
+    journey=Journey(
+        ("filename",), ("trace",), "created_at", until="completed_at", holder="worker",
+        place="server", attempts="attempts", error="error_message",
+        next={
+            "pending": ("a worker transfers it", "передаст рабочий процесс"),
+            "downloading": ("stored, then a notice is posted", "сохранится, затем уведомление"),
+            "uploading": ("stored, then a notice is posted", "сохранится, затем уведомление"),
+            "failed": ("retry or skip it", "повторите или пропустите"),
+            "completed": ("its notice is posted", "уведомление отправлено"),
+        },
+    ),
 )  # fmt: skip
 
 TRANSFERS = Resource(

@@ -20,6 +20,7 @@ from postroad.operate.resource import (
     Column,
     Filter,
     FilterInvalid,
+    Journey,
     Kind,
     Page,
     Query,
@@ -29,6 +30,6 @@ from postroad.operate.resource import (
 )
 
 __all__ = [
-    "Action", "Column", "Filter", "FilterInvalid", "Kind", "Page", "Parameter", "Query", "Resource",
-    "Row", "RowNotFound",
+    "Action", "Column", "Filter", "FilterInvalid", "Journey", "Kind", "Page", "Parameter", "Query",
+    "Resource", "Row", "RowNotFound",
 ]  # fmt: skip

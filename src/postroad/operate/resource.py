@@ -130,6 +130,28 @@ class Query:
     when: Mapping[str, Collection[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """How rows of a resource become steps of a journey, see `postroad.operate.journey`.
+
+    People search for the values of `keys`; those of `links` also connect rows of all resources.
+    The others name the columns of the step. `next` is what happens after a state, in English and
+    Russian. `find` reads the rows if they are not in one table.
+    """
+
+    keys: tuple[str, ...]
+    links: tuple[str, ...]
+    at: str
+    _: KW_ONLY
+    until: str = ""
+    holder: str = ""
+    place: str = ""
+    attempts: str = ""
+    error: str = ""
+    next: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    find: Callable[[AsyncConnection[Any], Sequence[str]], Awaitable[list[Row]]] | None = None
+
+
 class Source(Protocol):
     """Reads pages of a list that is not in one table."""
 
@@ -167,6 +189,8 @@ class Resource:
     # The columns of the lists of rows that the detail adds, by their names.
     parts: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
     missing: type[PostroadError] = RowNotFound
+    # How its rows are found by the search over all components.
+    journey: Journey | None = None
 
     @property
     def plural(self) -> str:

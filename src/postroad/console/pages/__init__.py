@@ -28,7 +28,7 @@ def add_pages(context: Context) -> None:
     from postroad.console.frame import PAGES, add_page
     from postroad.console.pages.absent import absent_page
 
-    modules = ["tour", "overview", "messages", "graphs", "bus", "administration"]
+    modules = ["tour", "overview", "messages", "graphs", "bus", "administration", "find"]
     for place, package, names in COMPONENT_PAGES:
         if is_there(package):
             modules += names

@@ -23,6 +23,15 @@
       menu.setAttribute("aria-expanded", String(open));
     }
   });
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.closest("input, textarea, select, [contenteditable]");
+    const field = document.getElementById("find");
+    if (!field || !((event.key === "k" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && !isTyping))) return;
+    event.preventDefault();
+    document.getElementById("places").classList.add("open");
+    field.focus();
+    field.select();
+  });
   // The login page has no Quasar: it follows the cookie, else the system.
   if (document.querySelector("main.login")) {
     const chosen = (document.cookie.match(/postroad_theme=(\w+)/) || [])[1];

@@ -50,3 +50,7 @@ create index reply_to_fetch_idx on exchange.message (recipient, number) where st
 create index message_of_a_process_idx on exchange.message (process_id) where process_id is not null;
 create unique index object_is_one_messages_idx on exchange.message (object) where object is not null;
 create index message_finished_idx on exchange.message (finished_at) where state in ('done', 'discarded');
+-- For the search over all components.
+create index message_by_id_idx on exchange.message (id);
+create index message_by_file_name_idx on exchange.message (file_name);
+create index message_by_trace_idx on exchange.message (substr(traceparent, 4, 32)) where traceparent is not null;

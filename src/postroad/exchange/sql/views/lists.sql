@@ -29,11 +29,12 @@ select p.number, p.id, p.database_id as database, p.recipient, p.client_id as ow
        p.ended_at, p.expires_at, p.error, p.tries,
        (select count(*) from exchange.process_file f where f.process_id = p.id and not f.is_refused) as files,
        (select count(*) from exchange.message m
-        where m.process_id = p.id and m.kind = 'reply' and m.state <> 'discarded') as replies
+        where m.process_id = p.id and m.kind = 'reply' and m.state <> 'discarded') as replies,
+       substr(p.traceparent, 4, 32) as trace
 from exchange.process p;
 
 create or replace view exchange.message_list as
 select m.number, m.database_id as database, m.kind, m.id, m.sender, nullif(m.recipient, '') as recipient, m.sequence, m.order_number,
        m.state, m.folder, m.file_name, m.size, m.failures, m.error, m.process_id as process, m.created_at, m.finished_at,
-       m.object
+       m.object, substr(m.traceparent, 4, 32) as trace
 from exchange.message m;

@@ -52,3 +52,6 @@ create index imported_files_uploads_idx on intake.imported_files (id)
   where upload_id is not null and status in ('failed', 'vanished', 'superseded', 'skipped', 'completed');
 create index imported_files_same_as_idx on intake.imported_files (same_as) where same_as is not null;
 create index imported_files_by_status_idx on intake.imported_files (status, id);
+-- For the search over all components.
+create index imported_files_by_name_idx on intake.imported_files (filename);
+create index imported_files_by_trace_idx on intake.imported_files (substr(traceparent, 4, 32)) where traceparent is not null;

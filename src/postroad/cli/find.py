@@ -1,0 +1,47 @@
+"""`postroad find`: where something is, searched in all components."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+from psycopg import OperationalError
+
+from postroad.bus import resources as bus
+from postroad.cli.bus import bus_run
+from postroad.cli.context import Application, pass_application
+from postroad.cli.coordination_databases import coordination_databases
+from postroad.cli.derived import print_rows
+from postroad.cli.output import json_option
+from postroad.coordination import resources as coordination
+from postroad.exchange import resources as exchange
+from postroad.intake import resources as intake
+from postroad.operate.journey import STEPS, Search, found, searched
+
+
+@click.command()
+@click.argument("text")
+@json_option
+@pass_application
+def find(application: Application, text: str, as_json: bool) -> None:
+    """Show the path of a message, file or event across all components, in order of time.
+
+    TEXT is an iid, a business key (see `postroad bus track`), a trace id, a correlation id, the id
+    of an exchange message, process or event, or a file name.
+
+    Example: postroad find 4711 --json
+    """
+    search = Search(text)
+    runs = dict.fromkeys(searched(bus, exchange, intake), partial(bus_run, application))
+    with coordination_databases(application) as databases:
+        of_coordinator = partial(application.run, dsn=databases.coordinator)
+        runs |= dict.fromkeys(searched(coordination), of_coordinator)
+        while wanted := search.round():
+            for resource in list(runs):
+                try:
+                    read = partial(found, resource=resource, texts=wanted)
+                    search.add(resource, runs[resource](read))
+                except OperationalError:
+                    click.echo(f"{resource.name} cannot be read: no connection", err=True)
+                    del runs[resource]
+    print_rows(STEPS, search.steps, as_json=as_json)

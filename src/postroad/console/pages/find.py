@@ -1,0 +1,59 @@
+"""Where something is: one search over all components, the path in order of time."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+
+from nicegui import ui
+
+from postroad.console.frame import page
+from postroad.console.markup import Markup, address, element, link
+from postroad.console.pages import is_there
+from postroad.console.parts.lists import empty
+from postroad.console.parts.resources import resource_table
+from postroad.console.view import AWAY, View
+from postroad.operate import Row
+from postroad.operate.journey import STEPS, Search, found, searched
+
+COMPONENTS = ("bus", "exchange", "coordination", "intake")
+
+
+@page("/find", "overview", "find.title")
+async def _find(view: View) -> None:
+    t, text = view.t, view.query("q")
+
+    async def shown() -> Markup:
+        steps = await _steps(view, text)
+        none = empty(t("find.none", text=text), element("p", t("find.hint")))
+        return resource_table(view, STEPS, steps, cells={"id": _link, "component": name}, none=none)
+
+    def name(row: Row) -> str:
+        return t(f"nav.{row['component']}")
+
+    if text:
+        await view.live(shown)
+    else:
+        ui.html(element("p", t("find.hint"), class_="note"), sanitize=False)
+
+
+def _link(row: Row) -> Markup:
+    # A message of the bus has a step for each consumer, and one page.
+    identity = row["identity"].partition(" ")[0]
+    return link(row["id"], address(*row["resource"].split("."), identity), class_="mono")
+
+
+async def _steps(view: View, text: str) -> list[Row]:
+    search = Search(text)
+    modules = [f"postroad.{name}" for name in COMPONENTS if is_there(f"postroad.{name}")]
+    resources = searched(*(importlib.import_module(f"{name}.resources") for name in modules))
+    coordinator = view.context.components.coordination.get("coordinator")
+    while wanted := search.round():
+        for resource in resources:
+            main = view.context.connections
+            connections = coordinator if resource.component == "coordination" else main
+            if connections is not None:
+                with suppress(*AWAY):
+                    rows = await connections.run(found, resource, wanted)
+                    search.add(resource, rows, view.t.language)
+    return search.steps

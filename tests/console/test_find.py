@@ -1,0 +1,50 @@
+"""The search of every page, and a replay, in a real browser."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from playwright.sync_api import expect
+
+from postroad.bus import Bus
+from tests.console.stage import LANGUAGES, press
+from tests.fixtures.console import OpenPage, RunningConsole
+
+
+@LANGUAGES
+def test_an_order_is_found_with_a_key_and_replayed(
+    open_page: OpenPage, console: RunningConsole, language: str, width: int
+) -> None:
+    queue = f"found_{language}"
+    with Bus(console.dsn) as bus:
+        bus.create_queue(queue, payload="jsonb")
+        bus.alter_queue(queue, retain=timedelta(days=1), track="order_id")
+        bus.post(queue, {"order_id": f"order-{language}"})
+        page = open_page("/", role="operator", language=language, width=width)
+        page.keyboard.press("Control+k")
+        page.keyboard.type(f"order-{language}")
+        page.keyboard.press("Enter")
+        row = page.locator("tbody tr")
+        expect(row).to_have_count(1)
+        expect(row).to_contain_text(f"{queue} → default")
+        assert len(bus.consume(queue)) == 1
+        page.reload()
+        expect(row).to_contain_text(
+            {"en": "replay it if needed", "ru": "можно повторить"}[language]
+        )
+        row.locator("a").click()
+        expect(page.locator("pre.data")).to_contain_text(f"order-{language}")
+        page = open_page(f"/bus/queues/{queue}", role="operator", language=language, width=width)
+        press(page, "replay")
+        expect(page.locator('[data-test="since"]')).to_be_visible()
+        press(page, "confirm")
+
+        def is_replayed() -> bool:
+            return any(one.queue == queue and one.messages == 1 for one in bus.replays())
+
+        while not is_replayed():
+            bus.maintain()
+        (message,) = bus.consume(queue)
+        assert message.headers["replayed"]
+        page.goto(page.url.partition("/bus")[0] + f"/bus/replays?queue={queue}")
+        expect(page.locator("tbody tr")).to_have_count(1)
