@@ -154,12 +154,15 @@ def _play(driver: Driver, plan: _Plan, kinds: list[Kind]) -> None:
     for lane in lanes:
         lane.start()
     deadline = time.monotonic() + plan.seconds
-    while time.monotonic() < deadline and any(lane.is_alive() for lane in lanes):
-        lanes[0].join(1.0 if lanes[0].is_alive() else 0.0)
-        lanes[1].join(0.0 if lanes[0].is_alive() else 1.0)
-    is_over.set()
-    for lane in lanes:
-        lane.join()
+    try:
+        while time.monotonic() < deadline and any(lane.is_alive() for lane in lanes):
+            lanes[0].join(1.0 if lanes[0].is_alive() else 0.0)
+            lanes[1].join(0.0 if lanes[0].is_alive() else 1.0)
+    finally:
+        # Also when interrupted: a lane that heals later would start a client that nobody ends.
+        is_over.set()
+        for lane in lanes:
+            lane.join()
 
 
 def _guarded(driver: Driver, entries: Iterable[Entry], is_over: threading.Event) -> None:
