@@ -14,8 +14,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from postroad.alerts import raise_alert
-from postroad.bus import Bus, Worker
-from postroad.bus.worker import HeldMessage
+from postroad.bus import Bus, LeasedMessage, Worker
 from postroad.exchange import operations as exchange_operations
 from postroad.intake import operations as intake_operations
 from postroad.intake.credentials import Credentials
@@ -209,7 +208,7 @@ def test_who_holds_a_message_is_seen_in_three_clicks(
         worker = Worker(console.dsn)
 
         @worker.handler("held_long", mode="lease", concurrency=2)
-        def handle(message: HeldMessage) -> None:
+        def handle(message: LeasedMessage) -> None:
             begun.set()
             may_end.wait(60)
 
