@@ -89,21 +89,25 @@ end $function$
 
 CREATE OR REPLACE FUNCTION mbus._sample(p_queue mbus.queue, p_now timestamp with time zone)
  RETURNS void
- LANGUAGE plpgsql
+ LANGUAGE sql
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
 AS $function$
-begin
-  insert into mbus.sample (consumer_id, taken_at, posted)
-  select c.id, p_now, pg_sequence_last_value(p_queue.position)
-  from mbus.consumer c
-  where c.queue_id = p_queue.id
-    and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
-  on conflict do nothing;
-  if found then
-    delete from mbus.sample s using mbus.consumer c
-    where c.queue_id = p_queue.id and s.consumer_id = c.id and s.taken_at < p_now - interval '10 minutes';
-  end if;
-end $function$
+  with taken as (
+    insert into mbus.sample (consumer_id, taken_at, posted)
+    select c.id, p_now, pg_sequence_last_value(p_queue.position)
+    from mbus.consumer c
+    where c.queue_id = p_queue.id
+      and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
+    on conflict do nothing returning consumer_id, posted),
+  counted as (
+    insert into mbus.tally (consumer_id, at, kind, messages)
+    select n.consumer_id, p_now, 'posted', n.posted - s.posted
+    from taken n cross join lateral (
+      -- The one before: a statement does not see what it inserts.
+      select b.posted from mbus.sample b where b.consumer_id = n.consumer_id order by b.taken_at desc limit 1) s
+    where n.posted > s.posted)
+  delete from mbus.sample s using taken n where s.consumer_id = n.consumer_id and s.taken_at < p_now - interval '10 minutes'
+$function$
 
 CREATE OR REPLACE FUNCTION mbus._take_sample_by_default(amt integer)
  RETURNS SETOF mbus.parcel
