@@ -272,6 +272,12 @@ def _filter_option(one: Filter) -> click.Option:
     )
 
 
+def integer(value: str) -> int:
+    """Return an integer that fits the database's type, whose range the help does not show."""
+    number: int = click.IntRange(-(2**63), 2**63 - 1)(click.INT(value))
+    return number
+
+
 def _parameter(one: Parameter, *, is_optional: bool) -> click.Parameter:
     kind: Any = one.type
     if one.is_many:
@@ -281,8 +287,7 @@ def _parameter(one: Parameter, *, is_optional: bool) -> click.Parameter:
     elif kind is timedelta:
         kind = parse_duration
     elif kind is int:
-        # The maximum of the database's type.
-        kind = click.IntRange(-(2**63), 2**63 - 1)
+        kind = integer
     if not one.is_option:
         many = -1 if one.is_many else 1
         needed = one.is_required and not is_optional
