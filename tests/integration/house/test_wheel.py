@@ -26,7 +26,7 @@ with Bus(sys.argv[1]) as bus:
     print([message.data for message in bus.consume("orders")])
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def run(*command: object) -> str:
