@@ -154,6 +154,38 @@ def test_keys_take_turns_from_one_take_to_the_next(connection: Connection) -> No
 
 
 @pytest.mark.both_versions
+@pytest.mark.parametrize("mode", ["direct", "fanout"])
+def test_keys_that_have_no_messages_left_do_not_stop_the_others(
+    connection: Connection, mode: str
+) -> None:
+    connection.execute("select mbus.create_queue('q')")
+    if mode == "fanout":
+        connection.execute("select mbus.create_consumer('q', 'other')")
+    connection.execute((LIMIT + "key => 'partner')").encode())
+    for partner in "abc":
+        post_for(connection, partner, 3 if partner == "b" else 1)
+    found = [list(partners(connection, 1)) for _ in range(6)]
+    assert found == [["a"], ["b"], ["c"], ["b"], ["b"], []]
+
+
+@pytest.mark.parametrize("limit", ["", ", key_concurrency => 1", ", key_rate => 1"])
+def test_a_key_that_is_held_or_used_up_does_not_stop_the_others(
+    database: str, connect: Connect, limit: str
+) -> None:
+    owner, first, second = (connect(database, autocommit=True) for _ in range(3))
+    owner.execute("select mbus.create_queue('q')")
+    owner.execute(f"{LIMIT}key => 'partner'{limit})".encode())
+    for partner in "abc":
+        post_for(owner, partner, 1 if not limit else 3)
+    freeze(owner)
+    with first.transaction():
+        assert partners(first, 1) == {"a": 1}
+        with second.transaction():
+            assert partners(second, 1) == {"b": 1}
+            assert partners(second, 1) == {"c": 1}
+
+
+@pytest.mark.both_versions
 def test_limits_per_key_hold_across_sessions(database: str, connect: Connect) -> None:
     owner, first, second = (connect(database, autocommit=True) for _ in range(3))
     owner.execute("select mbus.create_queue('q')")

@@ -100,6 +100,9 @@ declare
   v_queue   mbus.queue;
   v_tables  jsonb;
   v_keys    text[];
+  v_served  text[] := '{}';
+  v_after   text;
+  v_is_again boolean;
   v_last    jsonb := '{}';
   v_free    jsonb := '{}';
   v_key     text;
@@ -112,13 +115,19 @@ begin
   select q.* into v_queue from mbus.queue q join mbus.consumer c on c.queue_id = q.id where c.id = p_consumer_id;
   v_tables := (select jsonb_agg(t) from mbus._tables_in_order(v_queue, (select c.name from mbus.consumer c where c.id = p_consumer_id)) t);
   if p_amount <= 0 or v_tables is null then return '{}'; end if;
-  v_keys := mbus._next_keys(v_tables, v_limit.key, coalesce(current_setting(v_setting, true), ''), p_amount);
+  v_after := coalesce(current_setting(v_setting, true), '');
   loop
     v_before := cardinality(v_ids);
+    -- First the keys that were not asked yet, so that one that may not be taken of does not keep back the others.
+    v_keys := array(select n.key from unnest(mbus._next_keys(v_tables, v_limit.key, v_after, p_amount - v_before)) with ordinality n(key, place)
+                    where not v_free ? n.key order by n.place);
+    v_is_again := v_keys = '{}';
+    if v_is_again then v_keys := v_served; end if;
     v_share := greatest(1, (p_amount - v_before) / greatest(1, cardinality(v_keys)));
     foreach v_key in array v_keys loop
       exit when cardinality(v_ids) >= p_amount;
-      if not v_free ? v_key then
+      v_after := v_key;
+      if not v_is_again then
         v_free := v_free || jsonb_build_object(v_key, mbus._key_rest(v_queue, v_limit, v_key, v_tables));
       end if;
       v_found := mbus._lock_of_key(v_queue, v_limit.key, v_tables, v_key, coalesce((v_last ->> v_key)::bigint, 0),
@@ -127,32 +136,40 @@ begin
       v_ids := v_ids || v_found;
       v_last := v_last || jsonb_build_object(v_key, v_found[cardinality(v_found)]);
       v_free := v_free || jsonb_build_object(v_key, (v_free ->> v_key)::integer - cardinality(v_found));
+      if not v_is_again then v_served := v_served || v_key; end if;
       perform set_config(v_setting, v_key, false), mbus._use_key(v_limit, v_key, cardinality(v_found));
     end loop;
-    exit when cardinality(v_ids) >= p_amount or cardinality(v_ids) = v_before;
+    exit when cardinality(v_ids) >= p_amount or v_is_again and cardinality(v_ids) = v_before;
   end loop;
   return v_ids;
 end $$;
 
--- The next keys with messages, in their order after p_after and then from the first: by steps along the index, one per key.
+-- The next keys with ready messages, in their order after p_after and then from the first: by steps along the index, one per key.
+-- The log of a fanout queue has keys whose messages are all consumed.
 create or replace function mbus._next_keys(p_tables jsonb, p_key text, p_after text, p_amount integer) returns text[]
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 declare
   v_expression constant text := mbus._key_of(p_key, 'g.');
-  v_table text;
+  v_table record;
   v_start text;
   v_found text[];
   v_keys  text[] := '{}';
 begin
-  for v_table in select distinct t ->> 'payload_table' from jsonb_array_elements(p_tables) t loop
+  for v_table in select t ->> 'ready_table' as ready, t ->> 'payload_table' as payload from jsonb_array_elements(p_tables) t loop
     foreach v_start in array array['> $1', '>= '''''] loop
       execute format($query$
-        with recursive k(key, n) as (
-          (select %1$s, 1 from mbus.%2$I g where %1$s %3$s order by %1$s limit 1)
+        with recursive k(key, is_ready, n) as (
+          select f.key, e.is_ready, e.is_ready::integer
+          from (select %1$s as key from mbus.%2$I g where %1$s %3$s order by %1$s limit 1) f cross join lateral (%4$s) e
           union all
-          select (select %1$s from mbus.%2$I g where %1$s > k.key order by %1$s limit 1), k.n + 1 from k where k.key is not null and k.n < $2)
-        select array_agg(key) from k where key is not null$query$, v_expression, v_table, v_start)
-      into v_found using p_after, p_amount;
+          select f.key, e.is_ready, k.n + e.is_ready::integer
+          from k cross join lateral (select %1$s as key from mbus.%2$I g where %1$s > k.key order by %1$s limit 1) f cross join lateral (%4$s) e
+          where k.n < $2)
+        select array_agg(key) from k where is_ready$query$,
+        v_expression, v_table.payload, v_start,
+        format('select exists (select from mbus.%I g join mbus.%I r on r.id = g.id where %s = f.key and g.id >= $3 and r.token is null) as is_ready',
+               v_table.payload, v_table.ready, v_expression))
+      into v_found using p_after, p_amount, mbus._hint(v_table.ready);
       v_keys := v_keys || v_found;
     end loop;
   end loop;
@@ -193,22 +210,28 @@ declare
   v_rest   integer := 2147483647;
   v_leased bigint;
   v_table  record;
+  v_is_locked boolean;
 begin
   if coalesce(p_limit.key_rate, p_limit.key_concurrency) is null then return v_rest; end if;
-  if not pg_try_advisory_xact_lock(hashtextextended(p_value, p_limit.consumer_id)) then return 0; end if;
-  if p_limit.key_rate is not null then
-    v_rest := (select floor(least((mbus._nanoseconds() - coalesce(max(k.used_until), 0)) * p_limit.key_rate / 1e9, greatest(1, p_limit.key_rate)))
-               from mbus.limited_key k where k.consumer_id = p_limit.consumer_id and k.key = p_value);
-  end if;
-  if p_limit.key_concurrency is not null then
-    v_rest := least(v_rest, p_limit.key_concurrency);
-    for v_table in select t ->> 'ready_table' as ready, t ->> 'payload_table' as payload from jsonb_array_elements(p_tables) t loop
-      execute format('select count(*) from mbus.%I r join mbus.%I g on g.id = r.id where r.token is not null and r.leased_until > mbus.now() and %s = $1',
-                     v_table.ready, v_table.payload, mbus._key_of(p_limit.key, 'g.'))
-      into v_leased using p_value;
-      v_rest := v_rest - v_leased;
-    end loop;
-  end if;
+  -- Before the lock and under it: it is held to the end of the transaction, and not for a key that is used up.
+  foreach v_is_locked in array '{false,true}'::boolean[] loop
+    if v_is_locked and not pg_try_advisory_xact_lock(hashtextextended(p_value, p_limit.consumer_id)) then return 0; end if;
+    v_rest := 2147483647;
+    if p_limit.key_rate is not null then
+      v_rest := (select floor(least((mbus._nanoseconds() - coalesce(max(k.used_until), 0)) * p_limit.key_rate / 1e9, greatest(1, p_limit.key_rate)))
+                 from mbus.limited_key k where k.consumer_id = p_limit.consumer_id and k.key = p_value);
+    end if;
+    if p_limit.key_concurrency is not null then
+      v_rest := least(v_rest, p_limit.key_concurrency);
+      for v_table in select t ->> 'ready_table' as ready, t ->> 'payload_table' as payload from jsonb_array_elements(p_tables) t loop
+        execute format('select count(*) from mbus.%I r join mbus.%I g on g.id = r.id where r.token is not null and r.leased_until > mbus.now() and %s = $1',
+                       v_table.ready, v_table.payload, mbus._key_of(p_limit.key, 'g.'))
+        into v_leased using p_value;
+        v_rest := v_rest - v_leased;
+      end loop;
+    end if;
+    exit when v_rest <= 0;
+  end loop;
   return greatest(v_rest, 0);
 end $$;
 
