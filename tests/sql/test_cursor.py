@@ -134,6 +134,20 @@ def test_maintenance_settles_for_sessions_that_take_once(cursor: str, connect: C
             assert take(reader, 10, WHOSE) == ["1"]
 
 
+def test_a_post_by_maintenance_is_not_passed(cursor: str, connect: Connect) -> None:
+    with connect(cursor) as poster, connect(cursor) as maintainer, connect(cursor) as reader:
+        post(poster, 1)
+        poster.execute("select mbus.schedule('s', '10 minutes', 'q', 'n=>scheduled')")
+        poster.execute("update mbus.schedule set next_at = mbus.now()")
+        poster.commit()
+        maintainer.execute("select mbus.maintain()")
+        # Its transaction is open, and what it has published of the queue is not rolled back.
+        taken = take(reader, 10, WHOSE)
+        reader.commit()
+        maintainer.commit()
+        assert taken + take(reader, 10, WHOSE) == ["1", "scheduled"]
+
+
 def test_a_transaction_does_not_take_what_it_has_posted(cursor: str, connect: Connect) -> None:
     with connect(cursor) as connection, connect(cursor) as other:
         post(connection, 1)

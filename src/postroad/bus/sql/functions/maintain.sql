@@ -64,6 +64,7 @@ begin
     v_from := case when (v_tick + v_queue.id) % 1024 = 0 then '-infinity' else least(v_since, v_left) end;
     released := mbus._release(v_queue, null, v_from, 1000) + coalesce((v_replayed ->> v_queue.id::text)::bigint, 0);
     expired := mbus._expire(v_queue, 1000, v_from, least(v_since, v_left));
+    if v_is_first then perform mbus._publish_settled(v_queue, v_markers -> v_queue.id::text); end if;
     -- The newer mark if all transactions that posted then have ended, else the one of the last run.
     v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);

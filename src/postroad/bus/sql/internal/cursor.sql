@@ -84,6 +84,19 @@ begin
   return v_settled;
 end $$;
 
+-- Publishes the mark of the last maintenance run of this session, if it is settled.  Not that of the current run, which may have posted
+-- (schedules, followers, sagas): other sessions see the sequence before its commit.
+create or replace function mbus._publish_settled(p_queue mbus.queue, p_mark jsonb) returns void
+language plpgsql volatile set search_path from current as $$
+declare
+  v_settled constant regclass := to_regclass(format('mbus.%I', 'qs$' || p_queue.name || '$settled'));
+begin
+  if (p_mark ->> 'bound')::bigint > pg_sequence_last_value(v_settled)
+     and mbus._settled_mark(p_queue.position, null, p_mark) is not null then
+    perform setval(v_settled, (p_mark ->> 'bound')::bigint);
+  end if;
+end $$;
+
 -- The condition for rows l of a log that the cursor has not passed.
 create or replace function mbus._ahead_condition(p_ready text) returns text
 language sql immutable set search_path from current as $$

@@ -117,9 +117,6 @@ declare
   v_first bigint;
   v_count bigint := 0;
 begin
-  perform setval(s.settled, p_bound)
-  from (select to_regclass(format('mbus.%I', 'qs$' || p_queue.name || '$settled')) as settled) s
-  where p_bound > pg_sequence_last_value(s.settled);    -- for consumers with a cursor
   for v_table in
     select distinct t.ready_table, t.slot <> p_tail % p_queue.slots as is_sealed,
            mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table) as rows
