@@ -73,9 +73,9 @@ class View:
 
     @property
     def supplied(self) -> dict[str, Any]:
-        """What the console supplies to actions: who acts, for histories, and the vault."""
+        """What the console supplies to actions: who acts, for histories, the vault, no dry run."""
         by = f"{self.session.account} (console)"
-        return {"by": by, "vault": self.context.components.vault}
+        return {"by": by, "vault": self.context.components.vault, "is_dry_run": False}
 
     def path(self, name: str) -> str:
         """Return a part of the URL's path."""
