@@ -58,7 +58,7 @@ class Replay:
     consumer: str
     state: str
     is_start: bool
-    since: datetime
+    since: datetime | None
     until: datetime | None
     selector: str | None
     rate: int | None

@@ -240,3 +240,16 @@ def test_messages_are_those_of_a_queue_that_there_is(run):
     run("create", "orders")
     assert run("messages", "orders", "--consumer", "absent").code == 3
     assert run("messages", "orders", "--after", "x").code == 2
+
+
+def test_replays_from_the_earliest_message_are_listed(run, database):
+    run("create", "orders", "--payload", "jsonb")
+    run("retain", "orders", "--period", "7d")
+    run("post", "orders", '{"n": 1}')
+    run("consume", "orders")
+    started = run("replay", "orders", "--json").json
+    [listed] = run("replays", "list", "--json").json
+    assert (listed["id"], listed["since"]) == (started["replay"], None)
+    assert "orders" in run("replays", "list").out
+    with Bus(database) as bus:
+        assert bus.replays()[0].since is None
