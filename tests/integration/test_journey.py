@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+import sys
 from typing import Any
 
 import psycopg
 
+from postroad.bus import Bus
 from postroad.bus import resources as bus
 from postroad.exchange import resources as resources_of_exchange
 from postroad.intake import resources as intake
@@ -96,3 +101,50 @@ async def test_an_order_is_followed_from_its_post_to_the_reply(exchange: Room) -
     for text in (line("a"), "a" * 32, path[0]["id"], process["id"], path[1]["id"]):
         assert kinds(await search(exchange, text)) == kinds(path), text
     assert await search(exchange, "4710") == []
+
+
+async def test_the_command_prints_the_path(exchange: Room) -> None:
+    async def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from postroad.cli import run; run()", "--database-url"]
+        done = await asyncio.to_thread(
+            subprocess.run, [*command, exchange.dsn, "find", text, *options],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done
+
+    nothing = await run("4711")
+    assert nothing.stdout == ""
+    assert "there are no steps" in nothing.stderr
+    assert (await run("4711", "--json")).stdout == "[]\n"
+    exchange.rows("select mbus.create_queue('orders', payload => 'jsonb')")
+    exchange.rows("select mbus.create_consumer('orders', 'audit')")
+    exchange.rows("select mbus.alter_queue('orders', track => 'order_id', retain => '1 day')")
+    exchange.rows("select exchange.add_route('in1', 'in', 'orders', 'sales', null)")
+    headers = {"traceparent": line("a")}
+    with Bus(exchange.dsn) as client:
+        iid = client.post("orders", {"order_id": 4711}, headers=headers)
+        client.post("orders", {"order_id": 4712})
+        (message,) = client.lease("orders", "audit")
+        client.nack(message, error="no such customer", park=True)
+
+    async def has_arrived() -> bool:
+        return len(exchange.rows("select from exchange.message")) == 2
+
+    await wait_until_async(has_arrived, what="the orders in the mailbox")
+    steps = json.loads((await run("4711", "--json")).stdout)
+    found = {(one["component"], one["place"], one["state"]): one for one in steps}
+    assert set(found) == {
+        ("bus", "orders → audit", "dead"),
+        ("exchange", "sales", "queued"),
+    }
+    dead = found["bus", "orders → audit", "dead"]
+    assert (dead["id"], dead["attempts"], dead["error"]) == (iid, 1, "no such customer")
+    assert dead["next"] == "redrive or delete it"
+    table = await run(line("a"))
+    for word in ("audit", "no such customer", "redrive or delete it", "sales", "queued"):
+        assert word in table.stdout, word
+    # Coordination is not used: that its database does not exist is no failure.
+    assert table.stderr == ""
+    # A text that looks like an iid, and is none.
+    assert json.loads((await run("someone@example.com", "--json")).stdout) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import click
-from psycopg import OperationalError
 
 from postroad.bus import resources as bus
 from postroad.cli.bus import bus_run
@@ -17,6 +16,7 @@ from postroad.coordination import resources as coordination
 from postroad.exchange import resources as exchange
 from postroad.intake import resources as intake
 from postroad.operate.journey import STEPS, Search, found, searched
+from postroad.postgres.errors import DatabaseUnavailable
 
 
 @click.command()
@@ -41,7 +41,11 @@ def find(application: Application, text: str, as_json: bool) -> None:
                 try:
                     read = partial(found, resource=resource, texts=wanted)
                     search.add(resource, runs[resource](read))
-                except OperationalError:
-                    click.echo(f"{resource.name} cannot be read: no connection", err=True)
+                except DatabaseUnavailable as failure:
+                    if resource.component != "coordination":
+                        raise
+                    # Its default database does not exist where coordination is not used.
+                    if application.settings.coordination.coordinator_url is not None:
+                        click.echo(f"{resource.name} cannot be read: {failure}", err=True)
                     del runs[resource]
     print_rows(STEPS, search.steps, as_json=as_json)
