@@ -25,7 +25,7 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_BUS_WORDS = ("post", "take", "AsyncWorker", "three", "coordination")
+_BUS_WORDS = ("post", "take", "AsyncWorker", "three", "retained", "coordination")
 
 
 def draw(folder: Path, name: str, scenario: dict[str, Any]) -> None:

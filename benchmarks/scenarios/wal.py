@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 from benchmarks.lab import Lab
 from benchmarks.result import Figure, Findings, Scenario, at_most
@@ -21,12 +19,12 @@ def run(lab: Lab) -> Findings:
     for batch, messages in BATCHES.items():
         amount = lab.scaled(messages / batch, 5)
         lab.report(f"bus by {batch}")
-        before = _server_milliseconds(lab)
+        before = lab.server_milliseconds()
         measured["bus"][str(batch)] = _bus(lab, batch, amount, is_filled_first=False)
-        between = _server_milliseconds(lab)
+        between = lab.server_milliseconds()
         lab.report(f"bus by {batch}, leased")
         measured["lease"][str(batch)] = _bus(lab, batch, amount, is_leased=True)
-        after = _server_milliseconds(lab)
+        after = lab.server_milliseconds()
         times["bus"][str(batch)] = (between - before) / (batch * amount) * 1000
         times["lease"][str(batch)] = (after - between) / (batch * amount) * 1000
         lab.report(f"visibility timeout by {batch}")
@@ -70,14 +68,6 @@ def run(lab: Lab) -> Findings:
         for batch, milliseconds in times["lease"].items()
     ]
     return Findings(figures, {"bytes": measured, "milliseconds": times})
-
-
-def _server_milliseconds(lab: Lab) -> float:
-    """Return the processor time of all sessions that have ended, which the server adds up."""
-    session = Path(f"/proc/{lab.connection.info.backend_pid}/stat").read_text(encoding="ascii")
-    server = session.rpartition(")")[2].split()[1]
-    figures = Path(f"/proc/{server}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(figures[13]) + int(figures[14])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def _bus(
