@@ -95,3 +95,17 @@ def test_a_retry_is_found_once(bus: Connection) -> None:
     [(_, iid, token, _)] = lease(bus)
     nack(bus, iid, token, delay="0")
     assert numbers(bus, "4711") == ["q.1"]
+
+
+def test_a_search_reads_only_what_it_finds(bus: Connection) -> None:
+    bus.execute("select mbus.alter_queue('q', retain => '1 day', track => 'n')")
+    bus.execute(
+        "select mbus.postn_q(array(select hstore('n', n::text) from generate_series(1, 60000) n))"
+    )
+    # The statistics of no queue are usual; with them, reading all by id looks cheap.
+    for statement in ("select", "analyze"):
+        bus.execute(statement.encode())
+        read = "select sum(idx_tup_fetch) from pg_stat_xact_user_tables where relname like 'ql$%'"
+        before = one(bus, read)
+        assert numbers(bus, "777") == ["q.777"]
+        assert one(bus, read) - before < 100
