@@ -59,6 +59,19 @@ def history(connection: Connection, **given: object) -> list[int]:
     return column(connection, query, *given.values())
 
 
+def test_tables_that_replace_retained_ones_have_the_index_of_a_limited_consumer(
+    small: str, connect: Connect
+) -> None:
+    session = connect(small, autocommit=True)
+    session.execute("select mbus.limit_consumer('q', 'default', key => 'partner')")
+    turn(session, 6)
+    missing = (
+        "select t.payload_table from mbus.queue q, mbus._tables(q) t where not exists (select from"
+        " pg_indexes i where i.tablename = t.payload_table and i.indexname like 'key$%')"
+    )
+    assert column(session, missing) == []
+
+
 @pytest.mark.both_versions
 def test_consumed_messages_stay_readable_in_order(small: str, connect: Connect) -> None:
     session = connect(small, autocommit=True)

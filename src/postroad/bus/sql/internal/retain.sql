@@ -40,6 +40,7 @@ begin
     execute format('alter table mbus.%I rename to %I', v_log, format('qr$%s', v_id));
     perform mbus._create_payload_table(v_log, p_queue.payload, p_queue.track);
   end loop;
+  perform mbus._index_keys(p_queue);
   perform mbus._rebuild_views(p_queue);
 end $$;
 
