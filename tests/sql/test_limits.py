@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+from psycopg.errors import QueryCanceled
 
-from tests.fixtures.postgres import Connect
+from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import (
     Connection,
     ack,
@@ -183,6 +185,51 @@ def test_a_key_that_is_held_or_used_up_does_not_stop_the_others(
         with second.transaction():
             assert partners(second, 1) == {"b": 1}
             assert partners(second, 1) == {"c": 1}
+
+
+def test_a_cancelled_take_does_not_keep_the_lock_of_the_limits(
+    database: str, connect: Connect, in_thread: InThread
+) -> None:
+    limited, other = (connect(database, autocommit=True) for _ in range(2))
+    limited.execute("select mbus.create_queue('q')")
+    limited.execute((LIMIT + "rate => 1000000, concurrency => 1000)").encode())
+    # Of a queue without messages a take gives back everything.
+    query = "select count(*) from mbus.consumen_q_by_default(5)"
+    cancel = "select pg_sleep(random() * 0.006), pg_cancel_backend(%s)"
+    held = (
+        "select count(*) from pg_locks where pid = %s and locktype = 'advisory'"
+        " and classid::bigint = mbus._limit_class()::bigint & 4294967295"
+    )
+    cancelled = 0
+    for _ in range(400):
+        cancelling = in_thread(other.execute, cancel, (limited.info.backend_pid,))
+        try:
+            for _ in range(3):
+                limited.execute(query)
+        except QueryCanceled:
+            cancelled += 1
+        with suppress(QueryCanceled):
+            cancelling.result(30)
+            limited.execute("select 1")
+        assert one(other, held, limited.info.backend_pid) == 0
+    assert cancelled > 20
+
+
+def test_keys_whose_rate_is_free_again_are_forgotten(connection: Connection) -> None:
+    connection.execute("select mbus.create_queue('q')")
+    connection.execute((LIMIT + "key => 'partner', key_rate => 0.5)").encode())
+    freeze(connection)
+    for partner in "abc":
+        post_for(connection, partner, 2)
+    assert partners(connection, 3).total() == 3
+    left = "select key from mbus.limited_key order by key"
+    freeze(connection, timedelta(seconds=1))
+    maintain(connection)
+    assert column(connection, left) == ["a", "b", "c"]
+    freeze(connection, timedelta(seconds=1.5))
+    assert partners(connection, 1) == {"a": 1}
+    maintain(connection)
+    assert column(connection, left) == ["a"]
 
 
 @pytest.mark.both_versions

@@ -92,6 +92,7 @@ begin
     if v_since = '-infinity' then
       perform mbus._forget_reserved();
       perform mbus._forget_sagas();
+      perform mbus._forget_keys();
     end if;
     -- Last, because it may lock a table against readers until the end of the transaction.
     if v_tick % 8 = 0 or pg_table_size(format('mbus.delayed_%s', pg_sequence_last_value('mbus.delayed_tail'))::regclass) >= mbus._slot_bytes() then

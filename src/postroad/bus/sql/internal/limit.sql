@@ -31,7 +31,8 @@ language sql volatile set search_path from current as $$
 $$;
 
 -- How many of p_amount messages the consumer's rate and concurrency allow; they are used up then, see mbus._return.
--- Locks: an advisory lock of the consumer during the call only, so that no two sessions are given the same rest.
+-- Locks: an advisory lock of the consumer during the call only, so that no two sessions are given the same rest.  It is taken and given
+-- back inside the block that catches errors: a statement that is cancelled must not leave it to the session.
 create or replace function mbus._admit(p_consumer_id integer, p_amount integer) returns integer
 language plpgsql set search_path from current as $$
 declare
@@ -42,8 +43,8 @@ declare
 begin
   select * into v_limit from mbus.consumer_limit l where l.consumer_id = p_consumer_id;
   if v_limit.consumer_id is null or p_amount <= 0 then return p_amount; end if;
-  perform pg_advisory_lock(mbus._limit_class(), p_consumer_id);
   begin
+    perform pg_advisory_lock(mbus._limit_class(), p_consumer_id);
     if v_limit.concurrency is not null then
       -- In this order: a lease whose transaction ends between the two is counted twice, and not missed.
       v_free := least(v_free, v_limit.concurrency - mbus._held_open(p_consumer_id) - mbus._held_leased(p_consumer_id));
@@ -55,11 +56,11 @@ begin
     end if;
     v_free := greatest(v_free, 0);
     if v_limit.concurrency is not null then perform mbus._hold(p_consumer_id, v_free); end if;
+    perform pg_advisory_unlock(mbus._limit_class(), p_consumer_id);
   exception when others or query_canceled or assert_failure then
     perform pg_advisory_unlock(mbus._limit_class(), p_consumer_id);
     raise;
   end;
-  perform pg_advisory_unlock(mbus._limit_class(), p_consumer_id);
   return v_free;
 end $$;
 
@@ -78,6 +79,9 @@ begin
     perform setval(v_sequence, greatest(0, pg_sequence_last_value(v_sequence) - (p_count * 1e9 / v_limit.rate)::bigint));
     perform pg_advisory_unlock(mbus._limit_class(), p_consumer_id);
   end if;
+exception when others or query_canceled or assert_failure then
+  perform pg_advisory_unlock(mbus._limit_class(), p_consumer_id);
+  raise;
 end $$;
 
 -- The limit that keeps a consumer from taking: rate or concurrency; null if none does.
@@ -246,6 +250,16 @@ begin
     set used_until = greatest(k.used_until, mbus._nanoseconds() - (greatest(1, p_limit.key_rate) * 1e9 / p_limit.key_rate)::bigint)
                      + (p_count * 1e9 / p_limit.key_rate)::bigint;
 end $$;
+
+-- Deletes keys whose rate is free again: without a row they are, too.  At most 10,000 per call.
+create or replace function mbus._forget_keys() returns void
+language sql volatile set search_path from current as $$
+  delete from mbus.limited_key k
+  where k.ctid = any (array(
+    select o.ctid from mbus.limited_key o join mbus.consumer_limit l using (consumer_id)
+    where o.used_until <= mbus._nanoseconds() - (greatest(1, l.key_rate) * 1e9 / l.key_rate)::bigint
+    limit 10000 for update of o skip locked))
+$$;
 
 create or replace function mbus._drop_limit(p_queue mbus.queue, p_consumer_id integer) returns void
 language plpgsql set search_path from current as $$
