@@ -97,6 +97,7 @@ def test_a_retry_is_found_once(bus: Connection) -> None:
     assert numbers(bus, "4711") == ["q.1"]
 
 
+@pytest.mark.both_versions
 def test_a_search_reads_only_what_it_finds(bus: Connection) -> None:
     bus.execute("select mbus.alter_queue('q', retain => '1 day', track => 'n')")
     bus.execute(
