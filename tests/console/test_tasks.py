@@ -147,7 +147,7 @@ def test_the_token_of_a_client_is_renewed_in_four_clicks_and_shown_once(
     expect(shown).to_have_text(re.compile("^px_"))
     assert operator.clicks == 4
     token = shown.inner_text()
-    hashes = "select token_hash from exchange.client where id = 'rotated-erp'"
+    hashes = "select secret_hash from exchange.client where id = 'rotated-erp'"
     assert look(console, hashes) == [(hash_token(token),)]
     recorded = look(
         console,
