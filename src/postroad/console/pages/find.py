@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import suppress
+from functools import partial
 
 from nicegui import ui
 
@@ -24,7 +25,7 @@ async def _find(view: View) -> None:
     t, text = view.t, view.query("q")
 
     async def shown() -> Markup:
-        steps = await _steps(view, text)
+        steps = await view.cached(("find", t.language, text), partial(_steps, view, text), 5)
         none = empty(t("find.none", text=text), element("p", t("find.hint")))
         return resource_table(view, STEPS, steps, cells={"id": _link, "component": name}, none=none)
 
