@@ -275,7 +275,9 @@ async def _queue(view: View) -> None:
         return await connections.run(FIGURES.one, f"{name}/{consumer}")
 
     await view.live(consumers)
-    await action_buttons(view, connections, (PAUSE, RESUME, LIMIT, REPLAY), chosen)
+    # Only a queue with retention has messages to replay.
+    replay = (REPLAY,) if shape["retain"] or shape["retain_size"] else ()
+    await action_buttons(view, connections, (PAUSE, RESUME, LIMIT, *replay), chosen)
     with ui.element("div").classes("row"):
         post_button(view, name)
         for action, state in ((REDRIVE_MESSAGES, "dead"), (PURGE_MESSAGES, "ready")):
