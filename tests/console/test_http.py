@@ -65,8 +65,10 @@ def test_dead_messages_are_listed_previewed_and_redriven(
     assert look(console, "select count(*) from mbus.dead where queue = 'over_http'") == [(3,)]
     assert done(operator.post(call, params=where, json={}))["count"] == 3
     assert look(console, "select count(*) from mbus.dead where queue = 'over_http'") == [(0,)]
-    audited = "select account, outcome from console.audit where detail ->> 'queue' = 'over_http'"
-    assert look(console, audited) == [("operator", "done")]
+    audited = "select account, outcome from console.audit where action = 'bus.redrive'"
+    # Nor may a viewer's attempt go unrecorded.
+    expected = [("viewer", "refused"), ("operator", "done")]
+    assert look(console, f"{audited} and detail ->> 'queue' = 'over_http' order by id") == expected
 
 
 def test_a_queue_is_paused_and_an_alert_muted(
@@ -86,6 +88,60 @@ def test_a_queue_is_paused_and_an_alert_muted(
     # What the body lacks, and what it must not have, is refused.
     assert done(operator.post("/alerts/v1/alerts/mute", json={"key": "x"}), 422)
     assert done(operator.post("/alerts/v1/alerts/mute", json={**mute, "by": "me"}), 422)
+
+
+def test_an_alert_is_acknowledged_by_the_caller_only(
+    calls: dict[str, httpx.Client], console: RunningConsole
+) -> None:
+    with psycopg.connect(console.dsn) as connection:
+        raise_alert(connection, "http/two", room="bus", severity="error", title="trouble")
+    given = {"keys": ["http/two"], "by": "somebody"}
+    done(calls["operator"].post("/alerts/v1/alerts/ack", json=given), 422)
+    done(calls["operator"].post("/alerts/v1/alerts/ack", json={"keys": ["http/two"]}))
+    acked = "select acked_by from alerts.alert where key = 'http/two'"
+    assert look(console, acked) == [("operator (HTTP)",)]
+
+
+def test_an_ended_token_cannot_act_while_it_is_cached(
+    calls: dict[str, httpx.Client], bus: Bus, console: RunningConsole
+) -> None:
+    run_blocking(console.dsn, operations.add, "leaver", role="operator")
+    token = run_blocking(console.dsn, operations.token, "leaver")["token"]
+    leaver = {"Authorization": f"Bearer {token}"}
+    done(calls["viewer"].get("/bus/v1/queues", headers=leaver))
+    run_blocking(console.dsn, operations.drop, "leaver")
+    pause = calls["viewer"].post(
+        "/bus/v1/consumer-figures/pause", json={"queue": "over_http"}, headers=leaver
+    )
+    assert done(pause, 401)["code"] == "web_token_missing"
+
+
+def test_payloads_are_not_in_the_audit_log(
+    calls: dict[str, httpx.Client], bus: Bus, console: RunningConsole
+) -> None:
+    (iid,) = bus.post_many("over_http", [{"card": "4111"}])
+    (held,) = bus.lease("over_http")
+    bus.nack(held, park=True)
+    given = {"iid": iid, "data": '{"card": "5500"}'}
+    assert done(calls["operator"].post("/bus/v1/dead-messages/edit", json=given))["count"] == 1
+    plan = {"name": "cards", "timing": "1 hour", "queue": "over_http", "data": '{"card": "5500"}'}
+    done(calls["operator"].post("/bus/v1/schedules/add", json=plan))
+    done(calls["operator"].post("/bus/v1/schedules/remove", json={"name": "cards"}))
+    audited = look(console, f"select * from console.audit where target in ('{iid}', 'cards')")
+    assert len(audited) == 3
+    assert "5500" not in str(audited)
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [("replays/stop", {"id": 2**63}), ("dead-messages/redrive", {"ids": [2**63]}),
+     ("queues/retain", {"queue": "over_http", "size": 2**63})],
+)  # fmt: skip
+def test_numbers_beyond_those_of_the_database_are_refused(
+    calls: dict[str, httpx.Client], path: str, given: dict[str, Any]
+) -> None:
+    refused = calls["operator"].post(f"/bus/v1/{path}", json=given)
+    assert done(refused, 422)["code"] == "web_request_invalid"
 
 
 def test_every_list_is_served(calls: dict[str, httpx.Client], bus: Bus) -> None:

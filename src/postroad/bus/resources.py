@@ -481,7 +481,8 @@ SCHEDULE_ACTIONS = (
     Action(operations.resume_schedule, "schedule {name} {be} resumed", SCHEDULES, "Resume",
            "Возобновить", name="resume", result="is_changed",
            unchanged="schedule {name} was not paused", when={"state": ("paused",)}),
-    Action(operations.schedule, "schedule {name} {be} created", SCHEDULES, name="add"),
+    Action(operations.schedule, "schedule {name} {be} created", SCHEDULES, name="add",
+           secrets=("data",)),
     Action(operations.unschedule, "schedule {name} {be} removed", SCHEDULES, name="remove",
            result="is_changed", unchanged="there was no schedule {name}"),
 )  # fmt: skip
@@ -578,7 +579,8 @@ PURGE_DEAD = Action(operations.purge_dead, "{count} {be} deleted", DEAD, "Delete
                     name="purge", is_bulk=True, is_danger=True,
                     question="The dead messages are lost. Continue?")  # fmt: skip
 EDIT_DEAD = Action(operations.edit_dead, "{count} {be} redriven", DEAD, name="edit",
-                   unchanged="message {iid} is not dead", needs=("by",))  # fmt: skip
+                   unchanged="message {iid} is not dead", needs=("by",),
+                   secrets=("data", "properties"))  # fmt: skip
 _OF_MESSAGE = {"iids": "iid", "queue": "queue", "consumer": "consumer"}
 REDRIVE_MESSAGES = Action(operations.redrive_messages, "{count} {be} redriven", MESSAGES,
                           "Redrive", "Вернуть в очередь", name="redrive", columns=_OF_MESSAGE,

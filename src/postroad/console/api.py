@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 
-from postroad.console.accounts import Role, Session
+from postroad.console.accounts import Session
 from postroad.console.context import Context
 from postroad.console.errors import NotAllowed
 from postroad.console.gate import current_session
@@ -56,15 +56,16 @@ def _declared(module: str) -> list[Any]:
     return list(found.values())
 
 
-async def _caller(context: Context, request: Request, role: Role = "viewer") -> Session:
-    """Return the account of the token, if it has the role. Raises TokenMissing, NotAllowed."""
+async def _caller(context: Context, request: Request, *, is_strict: bool = False) -> Session:
+    """Return the account of the token; with `is_strict` not from the cache. Raises TokenMissing."""
     token, address = bearer_token(request), address_of(request)
-    session = await current_session(context.accounts, context.cache, token, address)
+    if is_strict:
+        session = await context.accounts.session(token, address)
+    else:
+        session = await current_session(context.accounts, context.cache, token, address)
     if session is None:
         hint = "create one: postroad console token NAME"
         raise TokenMissing("the token is unknown or has ended", hint=hint)
-    if not session.may(role):
-        raise NotAllowed(f"the role {session.role} may not do this", hint=f"it needs {role}")
     return session
 
 
@@ -77,7 +78,16 @@ async def _run(
     is_dry_run: bool,
 ) -> Mapping[str, Any]:
     """Run an action as the caller, recorded unless it is a dry run."""
-    session = await _caller(context, request, action.role)
+    session = await _caller(context, request, is_strict=True)
+    given = {name: str(v) for name, v in {**arguments, **(filters or {})}.items() if v}
+    target = next((given[name] for name in arguments if name in given), action.resource.plural)
+    verb = f"{action.resource.component}.{action.verb}"
+    recorded = {name: value for name, value in given.items() if name not in action.secrets}
+    entry = session, verb, target[:200]
+    if not session.may(action.role):
+        await context.accounts.begin_audit(*entry, recorded, outcome="refused")
+        hint = f"it needs {action.role}"
+        raise NotAllowed(f"the role {session.role} may not do this", hint=hint)
     supplied = {"by": f"{session.account} (HTTP)", "is_dry_run": is_dry_run}
 
     async def work(connection: Connection) -> Mapping[str, Any]:
@@ -100,10 +110,6 @@ async def _run(
 
     if is_dry_run:
         return await context.connections.run(work)
-    given = {name: str(v) for name, v in {**arguments, **(filters or {})}.items() if v}
-    target = next((given[name] for name in arguments if name in given), action.resource.plural)
-    recorded = {name: value for name, value in given.items() if name not in action.secrets}
-    verb = f"{action.resource.component}.{action.verb}"
-    done = await context.accounts.audited(session, verb, target[:200], commit, recorded)
+    done = await context.accounts.audited(*entry, commit, recorded)
     context.cache.expire()
     return done

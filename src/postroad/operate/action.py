@@ -77,7 +77,7 @@ class Action:
     # The optional parameters that the console asks for, besides a reason.
     asked: tuple[str, ...] = ()
     question: str = ""
-    # Parameters that are not recorded anywhere, and results that are shown once.
+    # Parameters that are not recorded anywhere, such as payloads, and results shown once.
     secrets: tuple[str, ...] = ()
     loss: str = ""
     # The resources whose rows its parameters name, for the console to offer them.

@@ -7,7 +7,7 @@ the body, as its command has them; `…/all` runs it on all rows that match the 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -148,7 +148,11 @@ def add_action(
     dry = Annotated[bool, Field(description="Change nothing, only report what would be done.")]
     fields: dict[str, Any] = {"is_dry_run": (dry, False)}
     for one in action.parameters:
-        kind = one.type if one.is_required else one.type | None
+        if one.name == "by":
+            # The caller is known; a command may name somebody else.
+            continue
+        known = _INTEGERS.get(one.type, one.type)
+        kind = known if one.is_required else known | None
         described = Field(... if one.is_required else one.default, description=one.help)
         fields[one.name.rstrip("_")] = (kind, described)
     add(path, name, fields, None)
@@ -159,6 +163,9 @@ def add_action(
 
 
 _STRICT = ConfigDict(extra="forbid")
+_BigInteger = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+# The database has no functions for larger numbers.
+_INTEGERS: Mapping[Any, Any] = {int: _BigInteger, Sequence[int]: Sequence[_BigInteger]}
 
 
 def _keyword(name: str, annotation: Any, **more: Any) -> inspect.Parameter:
