@@ -232,6 +232,23 @@ def test_keys_whose_rate_is_free_again_are_forgotten(connection: Connection) -> 
     assert column(connection, left) == ["a"]
 
 
+def test_a_key_whose_rate_is_used_up_is_not_kept_from_others(
+    database: str, connect: Connect
+) -> None:
+    owner, first, second = (connect(database, autocommit=True) for _ in range(3))
+    owner.execute("select mbus.create_queue('q')")
+    owner.execute((LIMIT + "key => 'partner', key_rate => 1)").encode())
+    freeze(owner)
+    for partner in "ab":
+        post_for(owner, partner, 3)
+    assert partners(owner, 1) == {"a": 1}
+    with first.transaction():
+        # It has asked key a, too.
+        assert partners(first, 2) == {"b": 1}
+        freeze(owner, timedelta(seconds=1))
+        assert partners(second, 2) == {"a": 1}
+
+
 @pytest.mark.both_versions
 def test_limits_per_key_hold_across_sessions(database: str, connect: Connect) -> None:
     owner, first, second = (connect(database, autocommit=True) for _ in range(3))

@@ -217,7 +217,7 @@ declare
   v_is_locked boolean;
 begin
   if coalesce(p_limit.key_rate, p_limit.key_concurrency) is null then return v_rest; end if;
-  -- Before the lock and under it: it is held to the end of the transaction, and not for a key that is used up.
+  -- The rate is read before the lock, too: it is held to the end of the transaction, and not for a key whose rate is used up.
   foreach v_is_locked in array '{false,true}'::boolean[] loop
     if v_is_locked and not pg_try_advisory_xact_lock(hashtextextended(p_value, p_limit.consumer_id)) then return 0; end if;
     v_rest := 2147483647;
@@ -225,7 +225,7 @@ begin
       v_rest := (select floor(least((mbus._nanoseconds() - coalesce(max(k.used_until), 0)) * p_limit.key_rate / 1e9, greatest(1, p_limit.key_rate)))
                  from mbus.limited_key k where k.consumer_id = p_limit.consumer_id and k.key = p_value);
     end if;
-    if p_limit.key_concurrency is not null then
+    if v_is_locked and p_limit.key_concurrency is not null then
       v_rest := least(v_rest, p_limit.key_concurrency);
       for v_table in select t ->> 'ready_table' as ready, t ->> 'payload_table' as payload from jsonb_array_elements(p_tables) t loop
         execute format('select count(*) from mbus.%I r join mbus.%I g on g.id = r.id where r.token is not null and r.leased_until > mbus.now() and %s = $1',
