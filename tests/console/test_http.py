@@ -88,6 +88,8 @@ def test_a_queue_is_paused_and_an_alert_muted(
     # What the body lacks, and what it must not have, is refused.
     assert done(operator.post("/alerts/v1/alerts/mute", json={"key": "x"}), 422)
     assert done(operator.post("/alerts/v1/alerts/mute", json={**mute, "by": "me"}), 422)
+    forever = operator.post("/alerts/v1/alerts/mute", json={**mute, "duration": "P999999999D"})
+    assert done(forever, 422)["code"] == "MA001"
 
 
 def test_an_alert_is_acknowledged_by_the_caller_only(

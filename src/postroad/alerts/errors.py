@@ -10,7 +10,7 @@ class AlertsError(PostroadError, code="alerts"):
 
 
 class InvalidAlert(AlertsError, code="MA001", kind="usage"):
-    """The alert has no key or title, or its severity does not exist."""
+    """The alert has no key or title, its severity does not exist, or its mute is too long."""
 
 
 class AlertNotFound(AlertsError, code="MA002", kind="not_found"):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from postroad.alerts.channel import Channel
-from postroad.alerts.errors import DeliveryFailed
+from postroad.alerts.errors import DeliveryFailed, InvalidAlert
 from postroad.alerts.sender import deliver, set_channels
 from postroad.postgres.calls import Connection, call
 from postroad.settings.alerts import AlertsSettings
@@ -66,7 +66,10 @@ async def mute(
 
     Example: postroad alerts mute disk/db1//var --duration 2h --reason "the disk is replaced"
     """
-    until = datetime.now(UTC).replace(microsecond=0) + duration
+    try:
+        until = datetime.now(UTC).replace(microsecond=0) + duration
+    except OverflowError as wrong:
+        raise InvalidAlert("the duration is too long", hint="give a shorter one") from wrong
     await call(connection, "alerts.mute", key, until, reason, by)
     return {"until": until.isoformat()}
 
