@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ CONFIGURATION = {
     "autovacuum": "on",
     "max_connections": "60",
 }
+
+NOTICE_SECONDS = 2
 
 
 @dataclass(slots=True)
@@ -64,8 +67,21 @@ class Lab:
         """Return the processor time of all sessions that have ended, which the server adds up."""
         session = Path(f"/proc/{self.connection.info.backend_pid}/stat").read_text("ascii")
         server = session.rpartition(")")[2].split()[1]
+        # A session is added up once the server has noticed its end, some milliseconds later.
+        deadline = time.monotonic() + NOTICE_SECONDS
+        children = Path(f"/proc/{server}/task/{server}/children")
+        while self._ending(children.read_text("ascii").split()) and time.monotonic() < deadline:
+            time.sleep(0.01)
         figures = Path(f"/proc/{server}/stat").read_text("ascii").rpartition(")")[2].split()
         return (int(figures[13]) + int(figures[14])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+    def _ending(self, children: list[str]) -> list[int]:
+        listed = self.connection.execute(
+            "select pid from pg_stat_activity where application_name <> 'pgbench'"
+        ).fetchall()
+        ended = {int(pid) for pid in children} - {pid for (pid,) in listed}
+        # The process that writes the log is never listed.
+        return [pid for pid in ended if b"logger" not in _title(pid)]
 
     def checkpoint(self) -> None:
         """Give each measured piece the same start: nothing dirty left over from the one before."""
@@ -80,6 +96,13 @@ class Lab:
     def drop_queue(self, name: str) -> None:
         """Drop a queue with what is left in it."""
         self.execute(f"select mbus.drop_queue('{name}')")
+
+
+def _title(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 @contextmanager
