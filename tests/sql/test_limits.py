@@ -249,6 +249,18 @@ def test_a_key_whose_rate_is_used_up_is_not_kept_from_others(
         assert partners(second, 2) == {"a": 1}
 
 
+def test_a_clock_that_was_set_back_does_not_stop_the_consumer(connection: Connection) -> None:
+    connection.execute("select mbus.create_queue('q')")
+    post_many(connection, 20)
+    connection.execute((LIMIT + "rate => 10, burst => 4)").encode())
+    freeze(connection)
+    assert len(take(connection)) == 4
+    freeze(connection, timedelta(hours=-1))
+    assert take(connection) == []
+    freeze(connection, timedelta(seconds=0.25))
+    assert len(take(connection)) == 2
+
+
 @pytest.mark.both_versions
 def test_limits_per_key_hold_across_sessions(database: str, connect: Connect) -> None:
     owner, first, second = (connect(database, autocommit=True) for _ in range(3))

@@ -40,6 +40,7 @@ declare
   v_free     integer := p_amount;
   v_limit    mbus.consumer_limit;
   v_used     bigint;
+  v_now      bigint;
 begin
   select * into v_limit from mbus.consumer_limit l where l.consumer_id = p_consumer_id;
   if v_limit.consumer_id is null or p_amount <= 0 then return p_amount; end if;
@@ -50,8 +51,10 @@ begin
       v_free := least(v_free, v_limit.concurrency - mbus._held_open(p_consumer_id) - mbus._held_leased(p_consumer_id));
     end if;
     if v_limit.rate is not null and v_free > 0 then
-      v_used := greatest(pg_sequence_last_value(v_sequence), mbus._nanoseconds() - (v_limit.burst * 1e9 / v_limit.rate)::bigint);
-      v_free := least(v_free, floor((mbus._nanoseconds() - v_used) * v_limit.rate / 1e9));
+      v_now := mbus._nanoseconds();
+      -- It is later than now only if the clock was set back.
+      v_used := least(v_now, greatest(pg_sequence_last_value(v_sequence), v_now - (v_limit.burst * 1e9 / v_limit.rate)::bigint));
+      v_free := least(v_free, floor((v_now - v_used) * v_limit.rate / 1e9));
       perform setval(v_sequence, v_used + (greatest(v_free, 0) * 1e9 / v_limit.rate)::bigint);
     end if;
     v_free := greatest(v_free, 0);
