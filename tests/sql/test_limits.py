@@ -259,6 +259,12 @@ def test_a_clock_that_was_set_back_does_not_stop_the_consumer(connection: Connec
     assert take(connection) == []
     freeze(connection, timedelta(seconds=0.25))
     assert len(take(connection)) == 2
+    connection.execute((LIMIT + "key => 'partner', key_rate => 3)").encode())
+    assert len(take(connection)) == 3
+    freeze(connection, timedelta(hours=-1))
+    assert (len(take(connection)), take(connection)) == (3, [])
+    freeze(connection, timedelta(seconds=1))
+    assert len(take(connection)) == 3
 
 
 @pytest.mark.both_versions

@@ -225,7 +225,7 @@ begin
     if v_is_locked and not pg_try_advisory_xact_lock(hashtextextended(p_value, p_limit.consumer_id)) then return 0; end if;
     v_rest := 2147483647;
     if p_limit.key_rate is not null then
-      v_rest := (select floor(least((mbus._nanoseconds() - coalesce(max(k.used_until), 0)) * p_limit.key_rate / 1e9, greatest(1, p_limit.key_rate)))
+      v_rest := (select floor(least((mbus._nanoseconds() - coalesce(max(mbus._used_until(k)), 0)) * p_limit.key_rate / 1e9, greatest(1, p_limit.key_rate)))
                  from mbus.limited_key k where k.consumer_id = p_limit.consumer_id and k.key = p_value);
     end if;
     if v_is_locked and p_limit.key_concurrency is not null then
@@ -242,6 +242,12 @@ begin
   return greatest(v_rest, 0);
 end $$;
 
+-- Null if the clock was set back since the key was used.
+create or replace function mbus._used_until(p_key mbus.limited_key) returns bigint
+language sql volatile set search_path from current as $$
+  select p_key.used_until where p_key.used_until < mbus._nanoseconds() + 1000000000
+$$;
+
 create or replace function mbus._use_key(p_limit mbus.consumer_limit, p_value text, p_count integer) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -250,7 +256,7 @@ begin
   values (p_limit.consumer_id, p_value,
           mbus._nanoseconds() - (greatest(1, p_limit.key_rate) * 1e9 / p_limit.key_rate)::bigint + (p_count * 1e9 / p_limit.key_rate)::bigint)
   on conflict (consumer_id, key) do update
-    set used_until = greatest(k.used_until, mbus._nanoseconds() - (greatest(1, p_limit.key_rate) * 1e9 / p_limit.key_rate)::bigint)
+    set used_until = greatest(mbus._used_until(k), mbus._nanoseconds() - (greatest(1, p_limit.key_rate) * 1e9 / p_limit.key_rate)::bigint)
                      + (p_count * 1e9 / p_limit.key_rate)::bigint;
 end $$;
 
