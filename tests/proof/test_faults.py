@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from proof.faults.proxy import Cut, CuttingProxy
 from proof.faults.schedule import Entry, generate, load, save
 from proof.history.record import History
 from proof.options import Options
+
+IS_STRESS = bool(os.environ.get("POSTROAD_STRESS"))
 
 
 @pytest.mark.parametrize(("side", "is_committed"), [("request", False), ("reply", True)])
@@ -128,6 +131,8 @@ def test_a_row_without_its_message_is_found_and_the_reverse() -> None:
     assert "the message b exists without its row" in found
 
 
+# Its network interfaces come and go, and Chromium ends the connections of pages each time.
+@pytest.mark.skipif(not IS_STRESS, reason="only alone, by make stress")
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(600)

@@ -10,8 +10,11 @@ from postroad.postgres.errors import DatabaseUnavailable
 
 __all__ = ["SURVIVABLE", "TRANSIENT", "Backoff"]
 
-# A lost connection, a server that starts or stops, a pool that could not connect in time.
-TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable, OSError)
+# A lost connection, a server that starts, stops or was demoted, a pool that could not connect.
+TRANSIENT = (
+    psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction,
+    DatabaseUnavailable, OSError,
+)  # fmt: skip
 
 # A long-running loop logs these and retries: for example, a queue may be created again.
 SURVIVABLE = (psycopg.Error, BusError, DatabaseUnavailable, OSError)

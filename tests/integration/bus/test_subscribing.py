@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
+import psycopg.sql
 import pytest
 
 from postroad.bus import Bus, InvalidArgument
@@ -125,6 +126,41 @@ async def test_a_lost_lease_does_not_end_the_subscription(bus, clock):
     again = await subscribed.next()
     assert (again.data, again.attempt) == ("a", 2)
     await subscribed.leave(None)
+
+
+async def test_a_subscription_outlasts_a_server_that_only_reads(bus, database, caplog):
+    """As a server does that was demoted a moment ago, behind a proxy that does not know it yet."""
+    await bus.create_queue("orders", payload="text")
+    await bus.post("orders", "a")
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as admin:
+        name = psycopg.sql.Identifier(admin.info.dbname)
+        await _end_other_sessions(
+            admin, psycopg.sql.SQL("alter database {} set default_transaction_read_only = on"), name
+        )
+        subscribed = Subscribed(bus, "orders")
+        waiting = asyncio.create_task(subscribed.next())
+
+        async def is_refused() -> bool:
+            return "read-only" in caplog.text or waiting.done()
+
+        await wait_until_async(is_refused, what="the lease is refused")
+        await _end_other_sessions(
+            admin, psycopg.sql.SQL("alter database {} reset default_transaction_read_only"), name
+        )
+    assert (await waiting).data == "a"
+    await subscribed.leave(None)
+
+
+async def _end_other_sessions(
+    admin: psycopg.AsyncConnection[Any],
+    statement: psycopg.sql.SQL,
+    database: psycopg.sql.Identifier,
+) -> None:
+    await admin.execute(statement.format(database))
+    await admin.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid()"
+    )
 
 
 async def test_a_callers_connection_cannot_wait(transaction, bus):
