@@ -165,7 +165,9 @@ async def _bridges(view: View, flow: Map) -> None:
 
     for one in list(await bridges(view))[:MAX_ENTRIES]:
         node, name = f"b-{one.name}", view.t("overview.bridge", name=one.name)
-        note, is_bad = one.problem or place_name(one.target), bool(one.problem)
+        # What the problem is stands on the page of bridges, in the words of the database.
+        is_bad = bool(one.problem)
+        note = view.t.state("bad") if is_bad else place_name(one.target)
         flow.node(node, RECEIVERS, name, note, href=address("bridges"), is_bad=is_bad)
         source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in flow.nodes) else "bus"
         flow.edge(source, node, one.per_second)

@@ -78,13 +78,8 @@ begin
   if p_count <= 0 or v_limit.consumer_id is null then return; end if;
   if v_limit.concurrency is not null then perform mbus._hold(p_consumer_id, -p_count); end if;
   if v_limit.rate is not null then
-    begin
-      perform pg_advisory_lock(mbus._limit_class(), p_consumer_id);
-      perform setval(v_sequence, greatest(0, pg_sequence_last_value(v_sequence) - (p_count * 1e9 / v_limit.rate)::bigint));
-    exception when others or query_canceled or assert_failure then
-      perform pg_advisory_unlock(mbus._limit_class(), p_consumer_id);
-      raise;
-    end;
+    perform pg_advisory_lock(mbus._limit_class(), p_consumer_id);
+    perform setval(v_sequence, greatest(0, pg_sequence_last_value(v_sequence) - (p_count * 1e9 / v_limit.rate)::bigint));
     perform pg_advisory_unlock(mbus._limit_class(), p_consumer_id);
   end if;
 exception when others or query_canceled or assert_failure then
