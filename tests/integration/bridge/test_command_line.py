@@ -86,7 +86,7 @@ def test_a_bridge_lives_on_the_command_line(house: House) -> None:
     assert say("resume", "orders_2", "--dry-run", "--json").json["was"] == "paused"
     assert say("resume", "orders_2", "--json").json["was"] == "paused"
     assert say("drain", "orders").code == 0
-    assert "running" in say("run", "--seconds", "1").error
+    assert "running" in say("run", "--seconds", "3").error
     assert [len(taken(house.b, name)) for name in ("orders", "eu")] == [1, 1]
     assert "orders" in say("status").out
     wait_until(
