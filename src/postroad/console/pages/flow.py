@@ -165,7 +165,7 @@ async def _bridges(view: View, flow: Map) -> None:
 
     for one in list(await bridges(view))[:MAX_ENTRIES]:
         node, name = f"b-{one.name}", view.t("overview.bridge", name=one.name)
-        # What the problem is stands on the page of bridges, in the words of the database.
+        # The page of bridges shows the details, in English.
         is_bad = bool(one.problem)
         note = view.t.state("bad") if is_bad else place_name(one.target)
         flow.node(node, RECEIVERS, name, note, href=address("bridges"), is_bad=is_bad)
