@@ -25,7 +25,7 @@ def test_an_alert_leads_to_its_object(key: str, component: str, address: str) ->
     assert alert_address(key, component) == address
 
 
-def test_an_acknowledged_error_is_not_urgent() -> None:
-    assert Incident("error", "a", "/", "bus").is_urgent
-    assert not Incident("error", "a", "/", "bus", acked_by="maria").is_urgent
-    assert not Incident("warning", "a", "/", "bus").is_urgent
+def test_a_handled_error_is_not_urgent() -> None:
+    assert Incident("a", "error", "a", "/", "bus").is_urgent
+    assert not Incident("a", "error", "a", "/", "bus", owner="maria").is_urgent
+    assert not Incident("a", "warning", "a", "/", "bus").is_urgent
