@@ -50,7 +50,8 @@ celery-suite: .venv/.installed-dev servers ## run Celery's own integration suite
 crash-table: .venv/.installed-dev ## kill the exchange at every persistence call and write the table of it
 	@$(BIN)/python -m tools.crash_table $(ARGS)
 
-container: .venv/.installed-dev servers ## build the container image with Buildah and run it
+container: .venv/.installed-dev ## build the container image with Buildah and run it
+	@tools/servers.sh container
 	@POSTROAD_CONTAINER=1 $(BIN)/python -m pytest tests/packaging/test_container.py $(ARGS)
 
 test-fast: .venv/.installed-dev servers ## run the quick tests only

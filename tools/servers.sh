@@ -2,7 +2,8 @@
 # Makes sure that the real servers and programs that tests need are there beside the embedded
 # PostgreSQL. Installs only what is missing, starts nothing: each test runs its own instance in a
 # temporary folder. POSTROAD_TEST_SYSTEM_BIN names a PostgreSQL that lies elsewhere.
-# `servers.sh cluster` installs what `make cluster` and `make proof` need in addition.
+# `servers.sh cluster` installs what `make cluster` and `make proof` need in addition, `servers.sh container` what
+# `make container` needs.
 set -eu
 
 # A program or file that shows that a package is there, and the package. Some lie outside an ordinary PATH.
@@ -29,6 +30,11 @@ etcd             etcd-server
 patroni          patroni
 nft              nftables
 ip               iproute2
+"
+elif [ "${1:-}" = container ]; then
+    NEEDED="$NEEDED
+buildah          buildah
+debootstrap      debootstrap
 "
 fi
 
