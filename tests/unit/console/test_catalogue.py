@@ -14,6 +14,7 @@ from postroad.console.catalogue import LANGUAGES, choose_language, texts
 from postroad.console.view import View
 from postroad.errors import PostroadError
 from postroad.intake.errors import ServerExists
+from postroad.operate import Action
 
 FIELD = re.compile(r"\{(\w+)\}")
 SOURCES = sorted(Path(postroad.console.__file__).parent.rglob("*.py"))
@@ -51,10 +52,20 @@ def test_no_text_is_left_over() -> None:
         re.compile(re.sub(r"\{[^}]*\}", r"\\w+", found.replace(".", r"\.")))
         for found in re.findall(r"""f["']([a-z]+\.[a-z_]*\{\w+\}\w*)["']""", everything)
     ]
+    # Dialogs of actions look for a note and for titles of parameters.
+    actions = [
+        (component, one)
+        for component in ("alerts", "bus", "exchange", "intake")
+        for one in vars(importlib.import_module(f"postroad.{component}.resources")).values()
+        if isinstance(one, Action)
+    ]
+    shown = {f"{component}.{one.verb}_note" for component, one in actions}
+    shown |= {f"{component}.{each.name}" for component, one in actions for each in one.parameters}
     unused = [
         key
         for key in texts("en").entries
         if not key.startswith(made)
+        and key not in shown
         and f'"{key}"' not in everything
         and f"'{key}'" not in everything
         # The advice that belongs to the text of an empty list.

@@ -12,10 +12,11 @@ from postroad.operate.http import model_of
 NULLABLE = {
     CLIENTS: "databases",
     DATABASES: "policy oldest_at process process_state committed_seq restored_at",
-    PROCESSES: "outcome ready_at ended_at expires_at error",
+    PROCESSES: "outcome ready_at ended_at expires_at error trace",
     SERVERS: "problem retry_at last_scan_at last_scan host_key seen_host_key scan_interval"
     " done_suffix move_to",
-    FILES: "file_hash error_message worker lease_until store object_key cleanup completed_at",
+    FILES: "file_hash error_message worker lease_until store object_key cleanup completed_at"
+    " notice trace",
     TRANSFERS: "",
 }
 
