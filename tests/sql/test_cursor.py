@@ -169,6 +169,8 @@ def test_one_transaction_at_a_time_takes(cursor: str, connect: Connect) -> None:
         pid = first.info.backend_pid
         first.close()  # as a worker that is killed
         gone = "select not exists (select from pg_stat_activity where pid = %s)"
+        # A transaction sees the sessions as they were when it first looked.
+        connection.autocommit = True
         wait_until(lambda: one(connection, gone, pid), what="the server notices it")
         assert take(second, 4, WHOSE) == ["1", "2", "3", "4"]
 
