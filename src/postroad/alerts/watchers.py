@@ -26,18 +26,18 @@ PAUSE_LIMIT_DEFAULT = timedelta(hours=1)
 # Raises an alert for each pause that is too long and has none, and clears those of ended pauses.
 _PAUSES = """
 with paused as (
-  select distinct on (key) * from (
+  select distinct on (alert) * from (
     select concat_ws('/', 'bus/paused', queue, case when not is_queue_paused then consumer end)
-      as key, * from mbus.consumers where paused_at is not null) p),
+      as alert, * from mbus.consumers where paused_at is not null) p),
 open as (
   select key from alerts.alert_list where cleared_at is null and starts_with(key, 'bus/paused/'))
-select alerts.raise(key, 'bus', 'warning',
-  concat(substr(key, 12), ' has been paused since ', date_trunc('second', paused_at)),
+select alerts.raise(alert, 'bus', 'warning',
+  concat(substr(alert, 12), ' has been paused since ', date_trunc('second', paused_at)),
   concat('Paused by ', paused_by, ': ' || pause_reason, '. Resume it: postroad bus resume ',
          queue, case when not is_queue_paused then ' --consumer ' || consumer end))
-from paused where paused_at < mbus.now() - %s and key not in (select key from open)
+from paused where paused_at < mbus.now() - %s and alert not in (select key from open)
 union all
-select alerts.clear(key) from open where key not in (select key from paused)"""
+select alerts.clear(key) from open where key not in (select alert from paused)"""
 # Hysteresis: the free space that clears an alert, as a factor of the limit.
 _CLEAR_FACTOR = 1.1
 
