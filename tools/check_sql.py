@@ -1,7 +1,7 @@
 """Parses every SQL file of every component with PostgreSQL's own grammar, and reads every manifest.
 
-Function bodies are checked by the server itself, at each install. Templates hold placeholders and
-are not SQL yet. A manifest reports files that are not listed and numbers of migrations taken twice.
+The server checks bodies of functions in a test. Templates hold placeholders and are not SQL yet.
+A manifest reports absent files that `install.sql` names and numbers of migrations taken twice.
 """
 
 from __future__ import annotations

@@ -213,6 +213,23 @@ def test_a_migrated_room_equals_a_fresh_one(
     assert catalogue(connection, room) == fresh
 
 
+def test_the_body_of_every_function_is_valid(empty_database: str, connect: Connect) -> None:
+    connection = connect(empty_database)
+    for each in SCHEMAS:
+        install(connection, each)
+    bodies = connection.execute(
+        """
+        select pg_get_functiondef(p.oid) from pg_proc p join pg_language l on l.oid = p.prolang
+        where p.pronamespace = any (%s::regnamespace[]) and l.lanname in ('sql', 'plpgsql')
+        """,
+        ([each.name for each in SCHEMAS],),
+    ).fetchall()
+    assert len(bodies) > 500
+    connection.execute("set check_function_bodies = on")
+    for (body,) in bodies:
+        connection.execute(body.encode())
+
+
 def test_an_upgrade_does_not_drop_a_list_of_shards(empty_database: str, connect: Connect) -> None:
     connection = connect(empty_database)
     for each in SCHEMAS:

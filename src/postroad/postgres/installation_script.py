@@ -20,7 +20,7 @@ _HEAD = """\
 \\set ON_ERROR_STOP on
 \\o /dev/null
 set local client_min_messages = warning;
-set local check_function_bodies = on;
+set local check_function_bodies = off;
 set local standard_conforming_strings = on;
 select set_config('postroad.installing', 'yes', true);
 select set_config('postroad.installer', current_setting('role'), true);

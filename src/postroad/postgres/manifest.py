@@ -1,19 +1,20 @@
-"""The SQL files of a component: those in `install.sql`, and the migrations.
+"""The SQL files of a component, in the order in which they run, and the migrations.
 
-The first folder of a path determines the kind of the file:
+The first folder of a path determines the kind of the file. Folders run in the order of this table,
+their files by name, but the paths in `install.sql`, if there is one, before others of their folder:
 
 | path | kind | when it runs |
 |---|---|---|
 | `tables/` | table | on a fresh install only |
-| `internal/`, `functions/`, `views/`, `grants.sql` | code | when its text changed |
+| `internal/`, `functions/` | code | when its text changed |
 | `templates/<name>.sql` | template | stored as text when it changed |
+| `views/`, `grants.sql` | code | when its text changed |
 | `after.sql` | after | last, whenever anything was installed or replaced |
 | `migrations/NNNN_expand_x.sql`, `NNNN_contract_x.sql` | migration | once, on an existing install |
 
-A line `templates/*.sql` lists all files of that folder, by name.
-
-Migrations are not listed: their numbers are their order. A contract migration breaks older code
-unless it contains `-- breaks older: no`, an expand one does not unless it contains `yes`.
+Bodies of functions are checked when they are called, so functions need no order among themselves.
+The numbers of migrations are their order. A contract migration breaks older code unless it contains
+`-- breaks older: no`, an expand one does not unless it contains `yes`.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _KINDS: dict[str, FileKind] = {
     "tables": "table",
     "internal": "code",
     "functions": "code",
+    "templates": "template",
     "views": "code",
     "grants.sql": "code",
-    "templates": "template",
     "after.sql": "after",
 }
 _MIGRATION_NAME = re.compile(r"^(\d{4})_(expand|contract)_[a-z0-9_]+$")
@@ -54,7 +55,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class SqlFile:
-    """One listed file."""
+    """One file other than a migration."""
 
     path: str
     kind: FileKind
@@ -97,17 +98,18 @@ def read_manifest(schema: Schema) -> Manifest:
     """Read a component's files. Raises ManifestBroken when they contradict each other."""
     folder = _sql_folder(schema)
     manifest = folder.joinpath("install.sql")
-    if not manifest.is_file():
-        raise ManifestBroken(f"the package {schema.package} has no sql/install.sql")
-    listed: list[SqlFile] = []
-    for line in manifest.read_text(encoding="utf-8").splitlines():
-        path = line.partition("--")[0].strip()
-        listed.extend(_listed_file(folder, each) for each in _expanded(folder, path))
-    paths = [file.path for file in listed]
-    if len(set(paths)) != len(paths):
-        twice = sorted({path for path in paths if paths.count(path) > 1})
-        raise ManifestBroken(f"listed twice in install.sql: {', '.join(twice)}")
-    return Manifest(tuple(listed), _migrations(folder))
+    lines = manifest.read_text(encoding="utf-8").splitlines() if manifest.is_file() else []
+    first = [path for line in lines if (path := line.partition("--")[0].strip())]
+    found = [
+        SqlFile(path, kind, folder.joinpath(path).read_text(encoding="utf-8"))
+        for place, kind in _KINDS.items()
+        for path in _paths(folder, place, first)
+    ]
+    if not found:
+        raise ManifestBroken(f"the package {schema.package} has no SQL files")
+    if absent := set(first) - {file.path for file in found}:
+        raise ManifestBroken(f"install.sql lists {min(absent)}, which the component does not have")
+    return Manifest(tuple(found), _migrations(folder))
 
 
 def _sql_folder(schema: Schema) -> Traversable:
@@ -116,25 +118,14 @@ def _sql_folder(schema: Schema) -> Traversable:
     return files(top).joinpath(*below, "sql")
 
 
-def _expanded(folder: Traversable, path: str) -> list[str]:
-    """Return the paths that a line lists: one, none, or with `/*.sql` all files of a folder."""
-    directory, _, pattern = path.rpartition("/")
-    if pattern != "*.sql":
-        return [path] if path else []
-    names = (entry.name for entry in folder.joinpath(directory).iterdir())
-    return sorted(f"{directory}/{name}" for name in names if name.endswith(".sql"))
-
-
-def _listed_file(folder: Traversable, path: str) -> SqlFile:
-    kind = _KINDS.get(path.partition("/")[0])
-    if kind is None or not path.endswith(".sql") or ".." in path:
-        raise ManifestBroken(
-            f"install.sql lists {path}, which is not a kind of file that a component has"
-        )
-    file = folder.joinpath(*path.split("/"))
-    if not file.is_file():
-        raise ManifestBroken(f"install.sql lists {path}, which does not exist")
-    return SqlFile(path, kind, file.read_text(encoding="utf-8"))
+def _paths(folder: Traversable, place: str, first: list[str]) -> list[str]:
+    """Return the paths in one place of `_KINDS`, in the order in which they run."""
+    entry = folder.joinpath(place)
+    if not entry.is_dir():
+        return [place] if entry.is_file() else []
+    names = sorted(file.name for file in entry.iterdir() if file.name.endswith(".sql"))
+    paths = [f"{place}/{name}" for name in names]
+    return list(dict.fromkeys([path for path in first if path in paths] + paths))
 
 
 def _migrations(folder: Traversable) -> tuple[Migration, ...]:

@@ -1,26 +1,4 @@
--- The order of the files.  tables/ run once; the rest is replaced whenever a file has changed.
-tables/report.sql
+-- Files that others of their folder need; the rest follows by folder and name.
 tables/alert.sql
 tables/channel.sql
 tables/notice.sql
-tables/attempt.sql
-tables/handling.sql
-internal/now.sql
-views/alert_list.sql
-views/notice_list.sql
-views/handled.sql
-internal/severity.sql
-internal/muted.sql
-functions/fold.sql
-internal/items.sql
-functions/raise.sql
-functions/clear.sql
-functions/list.sql
-functions/ack.sql
-functions/handle.sql
-functions/channels.sql
-functions/compose.sql
-functions/test.sql
-functions/send.sql
-functions/notices.sql
-functions/purge.sql

@@ -1,27 +1,3 @@
--- The order in which the files of schema intake are installed.
-internal/now.sql
+-- Files that others of their folder need; the rest follows by folder and name.
 tables/sftp_servers.sql
 tables/imported_files.sql
-tables/file_parts.sql
-tables/file_history.sql
-tables/sightings.sql
-tables/store_state.sql
-internal/raise.sql
-internal/history.sql
-internal/backoff.sql
-internal/start_of.sql
-functions/scan.sql
-functions/see.sql
-functions/pick.sql
-functions/lease.sql
-functions/transfer.sql
-functions/finish.sql
-functions/fail.sql
-functions/reconcile.sql
-functions/servers.sql
-functions/server_settings.sql
-functions/operate.sql
-functions/queues.sql
-views/transfers.sql
-views/server_status.sql
-views/file_list.sql

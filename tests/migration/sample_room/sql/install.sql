@@ -1,10 +1,2 @@
--- One path per line, in the order in which they run.
-internal/now.sql
+-- Files that others of their folder need; the rest follows by folder and name.
 tables/template.sql
-tables/item.sql      -- its default needs the clock
-tables/run.sql
-functions/add_item.sql
-views/item_count.sql
-templates/greeting.sql
-grants.sql
-after.sql

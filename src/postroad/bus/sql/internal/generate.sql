@@ -122,14 +122,13 @@ $$;
 
 -- (Re)creates every function of a queue.  Messages are not touched.
 create or replace function mbus._generate(p_queue mbus.queue) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set check_function_bodies = off as $$
 declare
   v_values   jsonb := mbus._queue_values(p_queue);
   v_hits     jsonb := mbus._hit_values(p_queue, v_values);
   v_consumer mbus.consumer;
   v_default  mbus.consumer;
 begin
-  perform set_config('check_function_bodies', 'off', true);
   execute mbus._fill('match', v_values || jsonb_build_object('choices', mbus._choices(p_queue),
     'headers', case when exists (select from mbus.consumer c where c.queue_id = p_queue.id and mbus._reads_headers(c.selector))
                     then mbus._fill('headers_delivered', v_values || '{"added": "p_parcel.added", "headers": "p_parcel.headers"}')
@@ -161,7 +160,6 @@ begin
   for v_consumer in select * from mbus.consumer where queue_id = p_queue.id order by id loop
     perform mbus._generate_consumer(p_queue, v_consumer, v_values);
   end loop;
-  perform set_config('check_function_bodies', 'on', true);
   perform mbus._grant(p_queue);
 end $$;
 
