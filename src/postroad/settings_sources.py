@@ -7,6 +7,7 @@ Order: flag, environment, TOML file, default. The file is the one named by `--co
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,13 +16,7 @@ from typing import Any
 
 import pydantic
 from pydantic import SecretStr
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from postroad.errors import ConfigurationError
 from postroad.settings import Settings, masked_database_url, shown_duration
@@ -57,56 +52,59 @@ class LoadedSettings:
         ]
 
 
+class _Environment(Settings, BaseSettings):
+    """The settings by the names of their environment variables."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True
+    )
+
+
 def load(flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> LoadedSettings:
     """Read all sources and return the frozen settings.
 
     Raises ConfigurationError for an unknown name, an invalid value, or a named file
     that does not exist.
     """
-    given = _nested({name: value for name, value in (flags or {}).items() if value is not None})
     file = _config_file(config_file)
     _refuse_unknown_variables()
-
-    class Loader(Settings, BaseSettings):
-        model_config = SettingsConfigDict(
-            env_prefix=PREFIX,
-            env_nested_delimiter="__",
-            env_ignore_empty=True,
-            toml_file=file,
-            frozen=True,
-            extra="forbid",
-        )
-
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            del dotenv_settings, file_secret_settings
-            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
-
+    merged: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     try:
-        loaded = Loader(**given)
-        settings = Settings.model_validate(
-            {name: getattr(loaded, name) for name in Settings.model_fields}
-        )
+        if file is not None:
+            in_file = tomllib.loads(file.read_text(encoding="utf-8"))
+            _merge(merged, in_file, f"file {file}", sources)
+        _merge(merged, EnvSettingsSource(_Environment)(), "environment", sources)
+        for name, value in (flags or {}).items():
+            if value is not None:
+                *path, last = name.split(".")
+                _merge(merged, {path[0]: {last: value}} if path else {last: value}, "flag", sources)
+        settings = Settings.model_validate(merged)
     except pydantic.ValidationError as invalid:
         raise _configuration_error(invalid, file) from None
-    except ValueError as unreadable:
-        raise ConfigurationError(f"{file}: {unreadable}", hint="correct the TOML syntax") from None
-    sources: dict[str, str] = {}
-    in_file = TomlConfigSettingsSource(Loader)() if file else {}
-    for source, values in (
-        (f"file {file}", in_file),
-        ("environment", EnvSettingsSource(Loader)()),
-        ("flag", given),
-    ):
-        sources.update(dict.fromkeys(_names(values), source))
+    except tomllib.TOMLDecodeError as wrong:
+        raise ConfigurationError(f"{file}: {wrong}", hint="correct the TOML syntax") from None
+    except (ValueError, OSError) as unreadable:
+        raise ConfigurationError(str(unreadable)) from None
     return LoadedSettings(settings, sources)
+
+
+def _merge(
+    merged: dict[str, Any],
+    values: Mapping[str, Any],
+    source: str,
+    sources: dict[str, str],
+    prefix: str = "",
+) -> None:
+    """Let the values of a source replace those of earlier ones; record where each comes from."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            if not isinstance(merged.get(name), dict):
+                merged[name] = {}
+            _merge(merged[name], value, source, sources, f"{prefix}{name}.")
+        else:
+            merged[name] = value
+            sources[f"{prefix}{name}"] = source
 
 
 def _config_file(named: Path | None) -> Path | None:
@@ -145,26 +143,6 @@ def _configuration_error(invalid: pydantic.ValidationError, file: Path | None) -
     return ConfigurationError(
         "; ".join(lines) + where, hint="`postroad config show` lists every setting"
     )
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert `{"bus.lease": …}` to `{"bus": {"lease": …}}`."""
-    result: dict[str, Any] = {}
-    for name, value in flat.items():
-        level = result
-        *path, last = name.split(".")
-        for part in path:
-            level = level.setdefault(part, {})
-        level[last] = value
-    return result
-
-
-def _names(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _names(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
 
 
 def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
