@@ -13,6 +13,7 @@ detected on first use.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -47,15 +48,26 @@ def new_key() -> str:
 def create_key_file(path: Path) -> Path:
     """Write a fresh key to a file that only its owner reads; an existing one is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, KEY_FILE_MODE)
-    except FileExistsError:
-        return path
+    with contextlib.suppress(FileExistsError):
+        _write(path, os.O_EXCL, f"{new_key()}\n")
+    return path
+
+
+def add_key(path: Path) -> None:
+    """Put a fresh key first in a key file. A crash leaves the old file or the new one."""
+    text = f"{new_key()}\n{_read(path)}"
+    _fernet(text.splitlines())
+    draft = path.with_name(f"{path.name}.new")
+    _write(draft, os.O_TRUNC, text)
+    draft.replace(path)
+
+
+def _write(path: Path, flag: int, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | flag, KEY_FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(new_key() + "\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    return path
 
 
 def open_vault(settings: VaultSettings, make_folder: Callable[[], Path]) -> Vault:
@@ -91,16 +103,19 @@ class Vault:
 
     def open(self, sealed: str) -> str:
         """Return the secret of a sealed value. Raises SealBroken when no key decrypts it."""
-        return self._with_newest_keys(lambda: self._fernet.decrypt(_token(sealed))).decode()
+        return self._with_newest_keys(MultiFernet.decrypt, sealed)
 
     def rotate(self, sealed: str) -> str:
         """Encrypt a value again with the newest key; its secret stays the same."""
-        return MARK + self._with_newest_keys(lambda: self._fernet.rotate(_token(sealed))).decode()
+        return MARK + self._with_newest_keys(MultiFernet.rotate, sealed)
 
-    def _with_newest_keys(self, use: Callable[[], bytes]) -> bytes:
+    def _with_newest_keys(self, use: Callable[[MultiFernet, bytes], bytes], sealed: str) -> str:
+        if not sealed.startswith(MARK):
+            raise SealBroken("the value is not sealed", hint="enter the secret again")
+        token = sealed.removeprefix(MARK).encode()
         while True:
             try:
-                return use()
+                return use(self._fernet, token).decode()
             except InvalidToken:
                 # Another process may have rotated the keys since this one read them.
                 if not self._reload():
@@ -111,10 +126,7 @@ class Vault:
 
     def _reload(self) -> bool:
         """Read the key file again; returns whether it has changed."""
-        if self._path is None:
-            return False
-        text = _read(self._path)
-        if text == self._text:
+        if self._path is None or (text := _read(self._path)) == self._text:
             return False
         self._fernet, self._text = _fernet(text.splitlines()), text
         return True
@@ -140,9 +152,3 @@ def _fernet(keys: Iterable[str]) -> MultiFernet:
             "a key of the vault is invalid",
             hint="a key is 32 random bytes in URL-safe base64: postroad intake key create",
         ) from None
-
-
-def _token(sealed: str) -> bytes:
-    if not sealed.startswith(MARK):
-        raise SealBroken("the value is not sealed", hint="enter the secret again")
-    return sealed.removeprefix(MARK).encode()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_result
 from postroad.intake import operations
 from postroad.intake.resources import SERVERS
-from postroad.vault import Vault, create_key_file, new_key
+from postroad.vault import add_key, create_key_file
 
 
 @click.group()
@@ -50,23 +48,8 @@ def rotate(application: Application, is_dry_run: bool, as_json: bool) -> None:
     else:
         if settings.keys is None:
             create_key_file(path)
-            _put_first(path, new_key())
+            add_key(path)
         vault, outcome = application.vault(), "are encrypted with the newest key"
         count = application.run(lambda connection: operations.rotate_credentials(connection, vault))
     sentence = f"the credentials of {count} servers {outcome}"
     print_result({"servers": count}, sentence, as_json=as_json)
-
-
-def _put_first(path: os.PathLike[str], fresh: str) -> None:
-    # Written beside the old file and renamed: a crash must not leave a partial key file.
-    file = os.fspath(path)
-    with open(file, encoding="ascii") as old:  # noqa: PTH123 - beside os.open below
-        text = old.read()
-    beside = f"{file}.new"
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as new:
-        new.write(f"{fresh}\n{text}")
-        new.flush()
-        os.fsync(new.fileno())
-    os.replace(beside, file)  # noqa: PTH105 - beside os.open above
-    Vault(f"{fresh}\n{text}".splitlines())
