@@ -38,7 +38,6 @@ class Application:
 
     flags: dict[str, Any] = field(default_factory=dict)
     config_file: Path | None = None
-    is_debug: bool = False
 
     @cached_property
     def loaded(self) -> LoadedSettings:

@@ -58,8 +58,8 @@ class Part:
     # The module below `postroad.cli` and what creates the service from its context.
     make: str
     what: str
-    # The package that it needs.
-    needs: str = "postroad.bus"
+    # The package, installed by an extra, that it needs.
+    needs: str = "psycopg"
     # The first path segment of its HTTP interface.
     prefix: str | None = None
 
@@ -74,11 +74,8 @@ class Part:
         return 1 if self.is_sample or self.name == "gateway" else 0
 
     def is_there(self) -> bool:
-        """Check whether its packages are installed."""
-        try:
-            return all(importlib.util.find_spec(name) for name in (self.needs, self.module))
-        except ModuleNotFoundError:
-            return False
+        """Check whether its package is installed."""
+        return importlib.util.find_spec(self.needs) is not None
 
     @property
     def module(self) -> str:
@@ -95,27 +92,26 @@ class Part:
 
 PARTS: tuple[Part, ...] = (
     Part("maintenance", "bus:maintenance", "maintenance of the bus"),
-    Part("alerts", "alerts:service", "sends alerts", "postroad.alerts"),
-    Part("bridges", "bridge:bridges", "run the bridges", "postroad.bridge.supervisor"),
-    Part("exchange", "parts_exchange:exchange", "files", "postroad.exchange", "/exchange"),
-    Part("intake", "parts_intake:intake", "web interface of the intake", "postroad.intake",
+    Part("alerts", "alerts:service", "sends alerts", "apprise"),
+    Part("bridges", "bridge:bridges", "run the bridges", "aio_pika"),
+    Part("exchange", "parts_exchange:exchange", "files", "boto3", "/exchange"),
+    Part("intake", "parts_intake:intake", "web interface of the intake", "asyncssh",
          "/intake"),
-    Part("celery-worker", "parts_intake:worker", "tasks", "postroad.intake"),
-    Part("celery-beat", "parts_intake:beat", "schedule", "postroad.intake"),
+    Part("celery-worker", "parts_intake:worker", "tasks", "asyncssh"),
+    Part("celery-beat", "parts_intake:beat", "schedule", "asyncssh"),
     Part("coordination", "parts_coordination:Coordination", "writer, coordinator, reader",
-         "postroad.coordination"),
+         "sqlalchemy"),
     Part("gateway", "parts_coordination:gateway", "web interface of coordination",
-         "postroad.coordination", "/coordination"),
+         "sqlalchemy", "/coordination"),
     Part("web", "web:WebService", "console, interfaces, metrics", "nicegui"),
     Part("sample-orders", "sample:SampleOrders", "post orders"),
     Part("sample-billing", "sample:billing", "bills orders"),
     Part("sample-tours", "sample_tours:SampleTours", "sagas of an agency"),
-    Part("sample-branch", "sample_branch:SampleBranch", "gets large orders",
-         "postroad.bridge.supervisor"),
-    Part("sample-partners", "parts_exchange:partners", "mobile clients", "postroad.exchange"),
-    Part("sample-erps", "parts_exchange:erps", "ERP instances", "postroad.exchange"),
-    Part("sample-writers", "parts_coordination:writers", "change items", "postroad.coordination"),
-    Part("sample-sftp", "sample_sftp:SampleSftp", "files appear", "postroad.intake"),
+    Part("sample-branch", "sample_branch:SampleBranch", "gets large orders", "aio_pika"),
+    Part("sample-partners", "parts_exchange:partners", "mobile clients", "boto3"),
+    Part("sample-erps", "parts_exchange:erps", "ERP instances", "boto3"),
+    Part("sample-writers", "parts_coordination:writers", "change items", "sqlalchemy"),
+    Part("sample-sftp", "sample_sftp:SampleSftp", "files appear", "asyncssh"),
 )  # fmt: skip
 
 

@@ -46,7 +46,8 @@ async def _run(part: Part, context: PartContext, *, as_json: bool) -> None:
 
     def announce() -> None:
         if as_json:
-            print_json({"service": part.name, **getattr(service, "answer", {})}, is_line=True)
+            url = getattr(service, "url", None)
+            print_json({"service": part.name} | ({"url": url} if url else {}), is_line=True)
         else:
             click.echo(f"{part.name} runs; Ctrl-C ends it", err=True)
 
