@@ -623,3 +623,4 @@ SETTLE = Action(
     result="is_settled",
     unchanged="saga {saga_id} is not stuck at step {step}",
 )
+QUEUE_ACTIONS = (CREATE, DROP, PAUSE, RESUME, LIMIT, REDRIVE, RETAIN, REPLAY, TRACK)

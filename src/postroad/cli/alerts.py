@@ -16,18 +16,9 @@ from postroad.alerts import (
     PauseWatcher,
     operations,
 )
+from postroad.alerts import resources as lists
 from postroad.alerts.channel import Channel, open_channels, select_channels
 from postroad.alerts.reporting import clear_alert, raise_alert
-from postroad.alerts.resources import (
-    ACK,
-    ALERTS,
-    CHANNELS,
-    HANDLED,
-    HANDLING,
-    NOTICES,
-    RETRY,
-    SEVERITIES,
-)
 from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.derived import action_command, list_command
 from postroad.cli.output import json_option, print_records
@@ -51,17 +42,17 @@ def alerts() -> None:
     """
 
 
-list_alerts = list_command(ALERTS, Application.run, "list", limit=100)
+list_alerts = list_command(lists.ALERTS, Application.run, "list", limit=100)
 list_alerts.params.insert(
     1, click.Option(["--all", "show"], flag_value="all", help="Also cleared alerts.")
 )
 for command in (
     list_alerts,
-    action_command(ACK, Application.run),
-    *(action_command(one, Application.run) for one in HANDLING),
-    list_command(HANDLED, Application.run),
-    list_command(NOTICES, Application.run),
-    action_command(RETRY, Application.run),
+    action_command(lists.ACK, Application.run),
+    *(action_command(one, Application.run) for one in lists.HANDLING),
+    list_command(lists.HANDLED, Application.run),
+    list_command(lists.NOTICES, Application.run),
+    action_command(lists.RETRY, Application.run),
 ):
     alerts.add_command(command)
 
@@ -116,7 +107,7 @@ def channels(application: Application, as_json: bool) -> None:
     Example: postroad alerts channels
     """
     configured = {one.name: one for one in open_channels(application.settings.alerts)}
-    known = {row["name"]: row for row in application.run(CHANNELS.all)}
+    known = {row["name"]: row for row in application.run(lists.CHANNELS.all)}
     rows = []
     for name in sorted({*configured, *known}):
         channel, facts = configured.get(name), known.get(name, {})
@@ -137,7 +128,7 @@ def channels(application: Application, as_json: bool) -> None:
 @alerts.command("raise")
 @click.argument("key")
 @click.argument("title")
-@click.option("--severity", type=click.Choice(SEVERITIES), default="error", show_default=True)
+@click.option("--severity", type=click.Choice(lists.SEVERITIES), default="error", show_default=True)
 @click.option("--component", "--room", "component", default="operator", show_default=True,
               help="The reporting component. --room is deprecated.")  # fmt: skip
 @click.option("--text", default="", help="Details.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,42 +9,13 @@ import click
 import psycopg
 
 from postroad.bus import AsyncMaintenance, Bus, Maintenance
+from postroad.bus import resources as lists
 from postroad.bus.errors import translate
-from postroad.bus.resources import (
-    CONSUMERS,
-    CREATE,
-    DEAD,
-    DEAD_ACTIONS,
-    DEAD_GROUPS,
-    DEAD_ORIGINALS,
-    DROP,
-    FIGURES,
-    HANDLING,
-    LIMIT,
-    MESSAGES,
-    PAUSE,
-    QUEUES,
-    REDRIVE,
-    REPLAY,
-    REPLAY_ACTIONS,
-    REPLAYS,
-    RESUME,
-    RETAIN,
-    SCHEDULE_ACTIONS,
-    SCHEDULES,
-    TRACK,
-    WORKERS,
-)
 from postroad.cli.bus_messages import consume, peek, post, tail, take
 from postroad.cli.context import Application, pass_application
-from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
-from postroad.cli.output import (
-    duration_option,
-    json_option,
-    print_records,
-)
+from postroad.cli.derived import MAX_LIMIT, Do, action_command, list_command, resource_group
+from postroad.cli.output import duration_option, json_option, print_records
 from postroad.cli.parts import PartContext
-from postroad.postgres.calls import Connection
 from postroad.service import Service
 
 
@@ -57,13 +27,7 @@ def bus() -> None:
     """
 
 
-def bus_run(
-    application: Application,
-    do: Callable[[Connection], Awaitable[Any]],
-    /,
-    *,
-    is_dry_run: bool = False,
-) -> Any:
+def bus_run(application: Application, do: Do, /, *, is_dry_run: bool = False) -> Any:
     """Run a list or an action; each batch is one transaction, a dry run is rolled back."""
     try:
         return application.run(do, is_dry_run=is_dry_run, autocommit=not is_dry_run)
@@ -77,22 +41,19 @@ for command in (
     peek,
     take,
     tail,
-    list_command(QUEUES, bus_run, limit=MAX_LIMIT),
-    list_command(CONSUMERS, bus_run, argument="queue", limit=MAX_LIMIT),
-    list_command(FIGURES, bus_run, "status", argument="queue", limit=MAX_LIMIT),
-    list_command(HANDLING, bus_run, argument="queue", limit=MAX_LIMIT),
-    list_command(MESSAGES, bus_run, argument="queue"),
-    list_command(WORKERS, bus_run, argument="queue", limit=MAX_LIMIT),
-    list_command(DEAD, bus_run, "dmq", argument="queue", limit=100),
-    resource_group(DEAD, DEAD_ACTIONS, bus_run, "dead"),
-    list_command(DEAD_GROUPS, bus_run, "dead-groups", argument="queue", limit=MAX_LIMIT),
-    list_command(DEAD_ORIGINALS, bus_run, "dead-originals", argument="queue"),
-    *(
-        action_command(action, bus_run)
-        for action in (CREATE, DROP, PAUSE, RESUME, LIMIT, REDRIVE, RETAIN, REPLAY, TRACK)
-    ),
-    resource_group(REPLAYS, REPLAY_ACTIONS, bus_run),
-    resource_group(SCHEDULES, SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),
+    list_command(lists.QUEUES, bus_run, limit=MAX_LIMIT),
+    list_command(lists.CONSUMERS, bus_run, argument="queue", limit=MAX_LIMIT),
+    list_command(lists.FIGURES, bus_run, "status", argument="queue", limit=MAX_LIMIT),
+    list_command(lists.HANDLING, bus_run, argument="queue", limit=MAX_LIMIT),
+    list_command(lists.MESSAGES, bus_run, argument="queue"),
+    list_command(lists.WORKERS, bus_run, argument="queue", limit=MAX_LIMIT),
+    list_command(lists.DEAD, bus_run, "dmq", argument="queue", limit=100),
+    resource_group(lists.DEAD, lists.DEAD_ACTIONS, bus_run, "dead"),
+    list_command(lists.DEAD_GROUPS, bus_run, "dead-groups", argument="queue", limit=MAX_LIMIT),
+    list_command(lists.DEAD_ORIGINALS, bus_run, "dead-originals", argument="queue"),
+    *(action_command(action, bus_run) for action in lists.QUEUE_ACTIONS),
+    resource_group(lists.REPLAYS, lists.REPLAY_ACTIONS, bus_run),
+    resource_group(lists.SCHEDULES, lists.SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),
 ):
     bus.add_command(command)
 

@@ -4,8 +4,6 @@
 list_command(RESOURCE)   an option per filter, --sort, --after, --limit; with an ID: show that row
 action_command(ACTION)   arguments and options of its function; --all: all that match the filters
 ```
-
-`run(application, do)` opens the component's database, awaits `do(connection)` and commits.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, get_args
+from typing import Any, TypeAlias, get_args
 
 import click
 
@@ -30,18 +28,10 @@ MAX_LIMIT = 100_000
 LIMIT_HELP = "Maximum number of rows."
 
 
-class Runner(Protocol):
-    """Runs a function with a connection to a component's database; commits unless dry."""
-
-    def __call__(
-        self,
-        application: Application,
-        do: Callable[[Connection], Awaitable[Any]],
-        /,
-        *,
-        is_dry_run: bool = False,
-    ) -> Any:
-        """Return what the function returns."""
+Do: TypeAlias = Callable[[Connection], Awaitable[Any]]
+# `run(application, do, is_dry_run=False)` opens the component's database, awaits `do(connection)`,
+# commits unless dry, and returns the result.
+Runner: TypeAlias = Callable[..., Any]
 
 
 def user() -> str:
@@ -64,8 +54,7 @@ def list_command(
     @pass_application
     def command(application: Application, /, as_json: bool, **given: Any) -> None:
         if row_name := given.pop("row_name", None):
-            row = run(application, lambda connection: resource.one(connection, row_name))
-            print_row(resource, row, as_json=as_json)
+            _show(application, resource, run, row_name, as_json=as_json)
             return
         paging = {name: given.pop(name) for name in ("is_descending", "after", "limit")}
         paging["sort"] = given.pop("sort", None)
@@ -201,24 +190,25 @@ def _cell(column: Column, row: Row) -> Any:
     return column.null if value is None and column.null else value
 
 
-def print_row(resource: Resource, row: Row, *, as_json: bool) -> None:
+def _show(
+    application: Application, resource: Resource, run: Runner, row_name: str, *, as_json: bool
+) -> None:
     """Print one row: its fields, and a table for each list that belongs to it."""
+    row = run(application, lambda connection: resource.one(connection, row_name))
     if as_json:
         print_json(row)
         return
-    tables = {
-        name: value
-        for name, value in row.items()
-        if isinstance(value, list) and value and isinstance(value[0], dict)
-    }
     columns = {column.name: column for column in resource.columns}
-    fields = [
-        (name.replace("_", " "), _cell(columns[name], row) if name in columns else value)
-        for name, value in row.items()
-        if name not in tables and (name in columns or not isinstance(value, dict))
-    ]
+    fields, tables = [], []
+    for name, value in row.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            tables.append((name, value))
+        elif name in columns:
+            fields.append((name.replace("_", " "), _cell(columns[name], row)))
+        elif not isinstance(value, dict):
+            fields.append((name.replace("_", " "), value))
     print_table(("field", "value"), fields)
-    for name, rows in tables.items():
+    for name, rows in tables:
         names = [one.name for one in resource.parts.get(name, ())] or list(rows[0])
         body = [[one[name] for name in names] for one in rows]
         print_table([name.replace("_", " ") for name in names], body, title=f"\n{name}")
@@ -233,8 +223,7 @@ def resource_group(
 
     @pass_application
     def show(application: Application, /, row_name: str, as_json: bool) -> None:
-        row = run(application, lambda connection: resource.one(connection, row_name))
-        print_row(resource, row, as_json=as_json)
+        _show(application, resource, run, row_name, as_json=as_json)
 
     @click.pass_context
     def alone(ctx: click.Context, as_json: bool) -> None:
@@ -242,15 +231,16 @@ def resource_group(
             ctx.invoke(listing, as_json=as_json)
 
     rows = resource.plural.replace("_", " ").capitalize()
-    noun = f"{rows}: list, show, change. Alone: list them."
-    example = f"Example: postroad {resource.component} {name} --json"
-    help_ = f"{noun}\n\n{example}"
+    example = f"Example: postroad {resource.component} {name}"
     group = click.Group(
-        name, callback=alone, params=[JSON], help=help_, invoke_without_command=True
+        name,
+        callback=alone,
+        params=[JSON],
+        help=f"{rows}: list, show, change. Alone: list them.\n\n{example} --json",
+        invoke_without_command=True,
     )
     group.add_command(listing)
-    example = f"Example: postroad {resource.component} {name} show ID"
-    help_ = f"Show one {resource.noun} with all its fields.\n\n{example}"
+    help_ = f"Show one {resource.noun} with all its fields.\n\n{example} show ID"
     arguments: list[click.Parameter] = [click.Argument(["row_name"], metavar="ID"), JSON]
     group.add_command(click.Command("show", callback=show, params=arguments, help=help_))
     for action in actions:

@@ -12,29 +12,13 @@ from rich.progress import Progress
 
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
-from postroad.cli.exchange_context import (
-    as_root,
-    exchange_connection,
-    exchange_root,
-    exchange_run,
-)
+from postroad.cli.exchange_context import as_root, exchange_connection, exchange_root, exchange_run
 from postroad.cli.output import dry_run_option, json_option, print_records, print_result
 from postroad.exchange import operations, status
+from postroad.exchange import resources as lists
 from postroad.exchange.check import check as compare
 from postroad.exchange.export import export
 from postroad.exchange.files import Storage, open_storage
-from postroad.exchange.resources import (
-    ACTIONS,
-    CLIENTS,
-    DATABASES,
-    MESSAGES,
-    PROCESSES,
-    RELEASE,
-    REQUEUE,
-    RESOLVE,
-    ROUTES,
-    SERVERS,
-)
 from postroad.postgres.calls import Connection
 
 FOLLOW_SECONDS = 10.0
@@ -173,15 +157,12 @@ def _storage(application: Application, root: Path | str | None) -> Storage:
 
 
 COMMANDS = (
-    resource_group(CLIENTS, ACTIONS, exchange_run, limit=MAX_LIMIT),
-    resource_group(DATABASES, ACTIONS, exchange_run, limit=MAX_LIMIT),
-    resource_group(ROUTES, ACTIONS, exchange_run, limit=MAX_LIMIT),
-    list_command(PROCESSES, exchange_run),
-    list_command(MESSAGES, exchange_run),
-    list_command(SERVERS, exchange_run),
-    action_command(REQUEUE, _run),
-    action_command(RESOLVE, _run),
-    action_command(RELEASE, _run),
+    *(
+        resource_group(one, lists.ACTIONS, exchange_run, limit=MAX_LIMIT)
+        for one in (lists.CLIENTS, lists.DATABASES, lists.ROUTES)
+    ),
+    *(list_command(one, exchange_run) for one in (lists.PROCESSES, lists.MESSAGES, lists.SERVERS)),
+    *(action_command(one, _run) for one in (lists.REQUEUE, lists.RESOLVE, lists.RELEASE)),
     replay,
     check,
     export_files,
