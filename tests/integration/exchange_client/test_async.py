@@ -1,4 +1,4 @@
-"""`AsyncExchange`: the same steps without blocking, on asynchronous and blocking connections."""
+"""`AsyncExchange`: the blocking client in threads, on asynchronous and blocking connections."""
 
 from __future__ import annotations
 
@@ -140,6 +140,43 @@ async def test_a_cancelled_task_ends_its_process_before_its_connection_is_rolled
     await wait_until_async(is_done, what="the message is done")
     assert erp.orders() == ["m1"]
     await connection.close()
+
+
+async def test_a_task_that_is_cancelled_while_its_process_starts_leaves_none_open(
+    served: ExchangeProcess,
+    clients: tuple[AsyncExchange, AsyncExchange],
+    make_erp: Callable[[str], Erp],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (mobile, instance), erp, database = clients, make_erp("postgres"), unique("db")
+    await mobile.send(database, 1, id="m1")
+    loop, starting, may_answer = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    start = Exchange.start
+
+    def start_slowly(self: Exchange, request: dict[str, Any]) -> Any:
+        answer = start(self, request)
+        loop.call_soon_threadsafe(starting.set)
+        assert may_answer.wait(30)
+        return answer
+
+    monkeypatch.setattr(Exchange, "start", start_slowly)
+
+    async def work() -> None:
+        async with (
+            await psycopg.AsyncConnection.connect(erp.dsn) as connection,
+            instance.process(database, connection),
+        ):
+            raise AssertionError("the block is entered")
+
+    task = asyncio.create_task(work())
+    await asyncio.wait_for(starting.wait(), 20)
+    task.cancel()
+    may_answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    states = served.rows("select state from exchange.process where database_id = %s", database)
+    assert states == [("ABORTED",)]
+    assert served.states(database) == {"queued": 1}
 
 
 async def test_a_process_that_others_marked_as_aborted_does_not_commit(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -11,13 +10,12 @@ from psycopg.rows import dict_row
 
 from postroad.exchange.client.standalone import (
     ConnectionUnsupported,
-    carry_out,
-    cleaned,
-    created,
+    clean,
+    ensure_table,
     markers,
     session_of,
-    settled,
-    written,
+    settle_process,
+    write_marker,
 )
 from tests.integration.exchange_client.erps import Erp, execute
 
@@ -32,29 +30,20 @@ class Instance:
         self.connection = erp.connect()
         self.session = session_of(self.connection)
 
-    def do(self, steps: Any) -> Any:
-        return carry_out(steps, session=self.session)
-
-    def call(self, operation: str, *arguments: Any) -> Any:
-        def steps() -> Any:
-            return (yield ("session", operation, *arguments))
-
-        return self.do(steps())
-
     def work(self, process: str) -> None:
         """Do what a block does, up to COMMIT."""
-        self.call("begin")
-        self.call("guard", f"block-{process}", True)
+        self.session.begin()
+        self.session.guard(f"block-{process}", True)
         statement = "insert into orders (id, process_id) values (?, ?)"
         execute(self.erp.engine, self.connection, statement, (process, process))
-        self.do(written(process, DATABASE, f"block-{process}"))
-        self.call("unguard", f"block-{process}")
+        write_marker(self.session, process, DATABASE, f"block-{process}")
+        self.session.unguard(f"block-{process}")
 
 
 @pytest.fixture
 def instances(erp: Erp) -> Iterator[tuple[Instance, Instance]]:
     pair = Instance(erp), Instance(erp)
-    pair[0].do(created(may_create=True))
+    ensure_table(pair[0].session, may_create=True)
     yield pair
     for each in pair:
         each.connection.close()
@@ -62,8 +51,8 @@ def instances(erp: Erp) -> Iterator[tuple[Instance, Instance]]:
 
 def test_the_table_is_made_once(instances: tuple[Instance, Instance]) -> None:
     for each in instances:
-        each.do(created(may_create=True))
-        each.do(created(may_create=False))
+        ensure_table(each.session, may_create=True)
+        ensure_table(each.session, may_create=False)
         assert each.session.is_idle()
 
 
@@ -72,18 +61,18 @@ def test_a_committed_process_is_settled_as_committed(
 ) -> None:
     worker, resolver = instances
     worker.work("p1")
-    worker.call("commit")
-    assert resolver.do(settled("p1", DATABASE)) == "COMMITTED"
-    assert resolver.do(settled("p1", DATABASE)) == "COMMITTED"
+    worker.session.commit()
+    assert settle_process(resolver.session, "p1", DATABASE) == "COMMITTED"
+    assert settle_process(resolver.session, "p1", DATABASE) == "COMMITTED"
     assert erp.orders() == ["p1"]
 
 
 def test_a_process_under_way_is_not_settled(instances: tuple[Instance, Instance], erp: Erp) -> None:
     worker, resolver = instances
     worker.work("p1")
-    assert resolver.do(settled("p1", DATABASE)) == "INFLIGHT"
-    worker.call("commit")
-    assert resolver.do(settled("p1", DATABASE)) == "COMMITTED"
+    assert settle_process(resolver.session, "p1", DATABASE) == "INFLIGHT"
+    worker.session.commit()
+    assert settle_process(resolver.session, "p1", DATABASE) == "COMMITTED"
     assert erp.orders() == ["p1"]
 
 
@@ -91,12 +80,12 @@ def test_what_was_settled_as_aborted_can_never_commit(
     instances: tuple[Instance, Instance], erp: Erp
 ) -> None:
     worker, resolver = instances
-    assert resolver.do(settled("p1", DATABASE)) == "ABORTED"
+    assert settle_process(resolver.session, "p1", DATABASE) == "ABORTED"
     with pytest.raises(Exception, match=r"(?i)unique|violation|primary"):
         worker.work("p1")
-    worker.call("rollback")
+    worker.session.rollback()
     assert erp.orders() == []
-    assert worker.do(settled("p1", DATABASE)) == "ABORTED"
+    assert settle_process(worker.session, "p1", DATABASE) == "ABORTED"
     assert erp.markers() == {"p1": "ABORTED"}
 
 
@@ -105,8 +94,8 @@ def test_what_rolled_back_is_settled_as_aborted(
 ) -> None:
     worker, resolver = instances
     worker.work("p1")
-    worker.call("rollback")
-    assert resolver.do(settled("p1", DATABASE)) == "ABORTED"
+    worker.session.rollback()
+    assert settle_process(resolver.session, "p1", DATABASE) == "ABORTED"
     assert erp.orders() == []
 
 
@@ -116,19 +105,19 @@ def test_a_worker_whose_connection_is_gone_is_settled_as_aborted(
     worker, resolver = instances
     worker.work("p1")
     worker.connection.close()
-    assert resolver.do(settled("p1", DATABASE)) == "ABORTED"
+    assert settle_process(resolver.session, "p1", DATABASE) == "ABORTED"
     assert erp.orders() == []
 
 
 def test_the_sequence_counts_commits_per_database(instances: tuple[Instance, Instance]) -> None:
     worker, resolver = instances
-    assert resolver.do(markers(DATABASE)) == (0, {})
+    assert markers(resolver.session, DATABASE) == (0, {})
     for process in ("p1", "p2"):
         worker.work(process)
-        worker.call("commit")
-    resolver.do(settled("p3", DATABASE))
-    assert resolver.do(markers(DATABASE)) == (2, {"p1": "COMMITTED", "p2": "COMMITTED"})
-    assert resolver.do(markers("another")) == (0, {})
+        worker.session.commit()
+    settle_process(resolver.session, "p3", DATABASE)
+    assert markers(resolver.session, DATABASE) == (2, {"p1": "COMMITTED", "p2": "COMMITTED"})
+    assert markers(resolver.session, "another") == (0, {})
     for each in instances:
         assert each.session.is_idle()
 
@@ -139,12 +128,12 @@ def test_old_markers_are_forgotten_but_never_the_highest(
     worker, resolver = instances
     for process in ("p1", "p2", "p3"):
         worker.work(process)
-        worker.call("commit")
-    resolver.do(settled("p4", DATABASE))
+        worker.session.commit()
+    settle_process(resolver.session, "p4", DATABASE)
     erp.run("update exchange_marker set is_acked = 1 where process_id <> 'p2'")
-    resolver.call("begin")
-    resolver.do(cleaned(days=-1))
-    resolver.call("commit")
+    resolver.session.begin()
+    clean(resolver.session, days=-1)
+    resolver.session.commit()
     assert erp.markers() == {"p2": "COMMITTED", "p3": "COMMITTED"}
 
 
@@ -154,8 +143,8 @@ def test_rows_come_as_tuples_whatever_the_program_prefers(erp: Erp) -> None:
         instance.connection.row_factory = dict_row
     elif erp.engine == "sqlite":
         instance.connection.row_factory = lambda _, row: {"row": row}
-    instance.do(created(may_create=True))
-    assert instance.do(markers(DATABASE)) == (0, {})
+    ensure_table(instance.session, may_create=True)
+    assert markers(instance.session, DATABASE) == (0, {})
     instance.connection.close()
 
 
@@ -165,13 +154,13 @@ def test_a_connection_that_commits_by_itself_is_put_into_a_transaction(erp: Erp)
         instance.connection.autocommit = True
     elif erp.engine == "sqlite":
         instance.connection.isolation_level = None
-    instance.do(created(may_create=True))
+    ensure_table(instance.session, may_create=True)
     instance.work("p1")
     assert not instance.session.is_idle()
-    instance.call("rollback")
+    instance.session.rollback()
     assert erp.orders() == []
     instance.work("p1")
-    instance.call("commit")
+    instance.session.commit()
     assert erp.orders() == ["p1"]
     instance.connection.close()
 

@@ -28,7 +28,7 @@ from postroad.exchange.client import standalone
 from tests.integration.exchange_client.erps import connect, execute
 
 # In threads of their own or without effect, so not places.
-_NO_PLACES = {"renew", "fetch", "load", "kind_of", "lease_seconds", "patience", "pause"}
+_NO_PLACES = {"renew", "fetch", "kind_of"}
 
 
 class Place:

@@ -1,7 +1,7 @@
 """The exchange's clients: `Exchange` for blocking programs, `AsyncExchange` for asynchronous ones.
 
 `standalone.py` is the whole of the first, in one file that needs the standard library only, so that
-it can be copied into an ERP; `AsyncExchange` carries out the same steps.
+it can be copied into an ERP; `AsyncExchange` calls it in threads.
 """
 
 from postroad.exchange.client import standalone

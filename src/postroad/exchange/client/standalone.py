@@ -51,7 +51,7 @@ import urllib.request
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, Callable, Generator, Iterable, Tuple
+from typing import Any, Callable, Iterable
 
 __all__ = [
     "ChecksumMismatch", "ConnectionBusy", "ConnectionUnsupported", "DatabaseRestored",
@@ -455,65 +455,60 @@ KINDS_POSTGRES = {
 }
 
 
-class _PostgresSession(_Session):
-    """A connection of psycopg of either kind. `execute` is all that blocks or awaits.
-
-    It returns rows as tuples and sets `status` to the status of the command. The other operations
-    are steps, which are carried out like those of the protocol. Nothing has to be untagged: the
-    settings end with the transaction or are overwritten by the next.
-    """
+class _Postgres(_Session):
+    """A connection of psycopg. Nothing has to be untagged: the next transaction overwrites it."""
 
     status: str | None = None
 
-    def is_idle(self) -> bool:
-        return int(self.connection.info.transaction_status) == 0
-
-    def kind_of(self, error: Exception) -> str:
-        return KINDS_POSTGRES.get(getattr(error, "sqlstate", None) or "", "other")
-
-    def open_flag(self) -> str:
-        return "case current_setting('postroad.block_open', true) when ? then 0 end"
-
-    def has_table(self) -> Steps:
-        return bool((yield _sql("select 1 where to_regclass('exchange_marker') is not null")))
-
-    def begin(self, purpose: str = "work") -> Steps:
-        if self.connection.autocommit:
-            yield _sql("begin")
-        if purpose == "probe":
-            yield _sql("set local lock_timeout = '500ms'")
-
-    def guard(self, block: str, has_marker: bool) -> Steps:  # noqa: ARG002
-        # One setting ends with its transaction, the other stays if and only if that commits.
-        # Neither is a query: the block may still set its isolation level.
-        yield _sql(f"set local postroad.block_open = '{block}'")
-        yield _sql(f"set postroad.block_committed = '{block}'")
-
-    def is_same(self, block: str) -> Steps:
-        query = "select 1 where current_setting('postroad.block_open', true) = ?"
-        return bool((yield _sql(query, block)))
-
-    def was_committed(self, block: str) -> Steps:
-        query = "select 1 where current_setting('postroad.block_committed', true) = ?"
-        return bool((yield _sql(query, block)))
-
-    def commit(self) -> Steps:
-        yield _sql("commit")
-        # COMMIT rolls back a transaction that has failed.
-        if self.status != "COMMIT":
-            raise TransactionEnded("the database rolled back instead of committing")
-
-    def rollback(self) -> Steps:
-        yield _sql("rollback")
-
-
-class _Postgres(_PostgresSession):
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         rows = importlib.import_module("psycopg.rows")
         with self.connection.cursor(row_factory=rows.tuple_row) as cursor:
             cursor.execute(statement.replace("?", "%s"), parameters or None)
             self.status = cursor.statusmessage
             return list(cursor.fetchall()) if cursor.description else []
+
+    def is_idle(self) -> bool:
+        return int(self.connection.info.transaction_status) == 0
+
+    def has_table(self) -> bool:
+        return bool(self.execute("select 1 where to_regclass('exchange_marker') is not null"))
+
+    def kind_of(self, error: Exception) -> str:
+        return KINDS_POSTGRES.get(getattr(error, "sqlstate", None) or "", "other")
+
+    def begin(self, purpose: str = "work") -> None:
+        if self.connection.autocommit:
+            self.execute("begin")
+        if purpose == "probe":
+            self.execute("set local lock_timeout = '500ms'")
+
+    def guard(self, block: str, has_marker: bool) -> None:  # noqa: ARG002
+        # One setting ends with its transaction, the other stays if and only if that commits.
+        # Neither is a query: the block may still set its isolation level.
+        self.execute(f"set local postroad.block_open = '{block}'")
+        self.execute(f"set postroad.block_committed = '{block}'")
+
+    def is_same(self, block: str) -> bool:
+        return self._has_setting("open", block)
+
+    def open_flag(self) -> str:
+        return "case current_setting('postroad.block_open', true) when ? then 0 end"
+
+    def was_committed(self, block: str) -> bool | None:
+        return self._has_setting("committed", block)
+
+    def _has_setting(self, name: str, block: str) -> bool:
+        query = f"select 1 where current_setting('postroad.block_{name}', true) = ?"
+        return bool(self.execute(query, (block,)))
+
+    def commit(self) -> None:
+        self.execute("commit")
+        # COMMIT rolls back a transaction that has failed.
+        if self.status != "COMMIT":
+            raise TransactionEnded("the database rolled back instead of committing")
+
+    def rollback(self) -> None:
+        self.execute("rollback")
 
 
 # isc_not_valid: a value violates its column's constraint, here NOT NULL.
@@ -600,6 +595,8 @@ SESSIONS = {"sqlite3": _Sqlite, "psycopg": _Postgres, "firebird": _Firebird}
 
 def session_of(connection: Any) -> Any:
     """Return the session for a connection, by its driver. Raises ConnectionUnsupported."""
+    if isinstance(connection, _Session):
+        return connection
     for kind in type(connection).__mro__:
         found = SESSIONS.get(kind.__module__.partition(".")[0])
         if found is not None:
@@ -609,377 +606,113 @@ def session_of(connection: Any) -> Any:
     )
 
 
-# The protocol: generators that yield the calls to make and are sent their results. They do no I/O
-# themselves, so the same steps serve blocking and asynchronous programs.
-
-Steps = Generator[Tuple[Any, ...], Any, Any]
-
-
-def _sql(statement: str, *parameters: Any) -> tuple[Any, ...]:
-    return ("session", "execute", statement, parameters)
+# The marker table. `write_marker` and `clean` belong to the open transaction; the other functions
+# have transactions of their own.
 
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _has_table() -> Steps:
-    yield ("session", "begin", "read")
-    is_there = yield ("session", "has_table")
-    yield ("session", "rollback")
+def _has_table(session: Any) -> bool:
+    session.begin("read")
+    is_there = bool(session.has_table())
+    session.rollback()
     return is_there
 
 
-def created(may_create: bool) -> Steps:
+def ensure_table(session: Any, may_create: bool) -> None:
     """Ensure that the marker table exists."""
-    if (yield from _has_table()):
+    if _has_table(session):
         return
     if not may_create:
         raise ExchangeClientError("the table exchange_marker is missing")
     try:
         for statement in (TABLE, INDEX):
-            yield ("session", "begin")
-            yield _sql(statement)
-            yield ("session", "commit")
+            session.begin()
+            session.execute(statement)
+            session.commit()
     except Exception:
-        yield ("session", "rollback")
+        session.rollback()
         # Another instance may have created it at the same time.
-        if not (yield from _has_table()):
+        if not _has_table(session):
             raise
 
 
-def written(process: str, database: str, block: str) -> Steps:
+def write_marker(session: Any, process: str, database: str, block: str) -> None:
     """Write the marker of a process, in the block's transaction and in no other.
 
     Where that transaction was ended, for instance by a pool that took its connection back during
     `prepare`, the insert violates the column's not-null constraint.
     """
-    flag = yield ("session", "open_flag")
-    (highest,) = yield _sql(HIGHEST, database)
-    number = (highest[0] or 0) + 1
-    values = f"(?, ?, 'COMMITTED', ?, ?, {flag})"
-    yield _sql(INSERT + values, process, database, number, _now(), block)
+    ((highest,),) = session.execute(HIGHEST, (database,))
+    values = f"(?, ?, 'COMMITTED', ?, ?, {session.open_flag()})"
+    session.execute(INSERT + values, (process, database, (highest or 0) + 1, _now(), block))
 
 
-def settled(process: str, database: str) -> Steps:
+def settle_process(session: Any, process: str, database: str) -> str:
     """Settle a process by its marker: return COMMITTED, ABORTED or INFLIGHT."""
     try:
-        yield ("session", "begin", "probe")
-        yield _sql(INSERT + "(?, ?, 'ABORTED', null, ?, 1)", process, database, _now())
-        yield ("session", "commit")
+        session.begin("probe")
+        values = "(?, ?, 'ABORTED', null, ?, 1)"
+        session.execute(INSERT + values, (process, database, _now()))
+        session.commit()
     except Exception as error:
-        yield ("session", "rollback")
-        kind = yield ("session", "kind_of", error)
+        session.rollback()
+        kind = session.kind_of(error)
         if kind == "other":
             raise
         if kind == "locked":
             return INFLIGHT
     else:
         return ABORTED
-    yield ("session", "begin", "probe")
-    rows = yield _sql("select outcome from exchange_marker where process_id = ?", process)
-    yield ("session", "rollback")
+    session.begin("probe")
+    query = "select outcome from exchange_marker where process_id = ?"
+    rows = session.execute(query, (process,))
+    session.rollback()
     # A key whose row is not visible belongs to a transaction that has not committed yet.
-    return rows[0][0] if rows else INFLIGHT
+    return str(rows[0][0]) if rows else INFLIGHT
 
 
-def markers(database: str) -> Steps:
+def markers(session: Any, database: str) -> tuple[int, dict[str, str]]:
     """Return the highest marker of a database, and the outcomes not acknowledged yet."""
-    yield ("session", "begin", "read")
-    (highest,) = yield _sql(HIGHEST, database)
-    unacked = yield _sql(
+    session.begin("read")
+    ((highest,),) = session.execute(HIGHEST, (database,))
+    unacked = session.execute(
         "select process_id, outcome from exchange_marker where database_id = ? and is_acked = 0",
-        database,
+        (database,),
     )
-    yield ("session", "rollback")
-    return highest[0] or 0, {row[0]: row[1] for row in unacked}
+    session.rollback()
+    return highest or 0, {row[0]: row[1] for row in unacked}
 
 
-def _acknowledged(processes: Iterable[str]) -> Steps:
+def _acknowledge(session: Any, processes: Iterable[str]) -> None:
     """Note that the exchange has these outcomes. It may fail: reporting them again is harmless."""
+    statement = "update exchange_marker set is_acked = 1 where process_id = ? and is_acked = 0"
     try:
-        yield ("session", "begin", "probe")
+        session.begin("probe")
         for process in processes:
-            yield _sql(
-                "update exchange_marker set is_acked = 1 where process_id = ? and is_acked = 0",
-                process,
-            )
+            session.execute(statement, (process,))
         if random.randrange(CLEAN_UP_ONE_IN) == 0:  # noqa: S311 - not a secret
-            yield from cleaned(MARKERS_KEPT_DAYS)
-        yield ("session", "commit")
+            clean(session, MARKERS_KEPT_DAYS)
+        session.commit()
     except Exception as error:  # noqa: BLE001 - see above
         logger.debug("markers not acknowledged: %s", error)
-        yield ("session", "rollback")
+        session.rollback()
 
 
-def cleaned(days: float) -> Steps:
+def clean(session: Any, days: float) -> None:
     """Delete old acknowledged markers; the highest of a database stays."""
     oldest = datetime.now(timezone.utc) - timedelta(days=days)
-    yield _sql(
+    session.execute(
         "delete from exchange_marker where is_acked = 1 and written_at < ? and (marker_seq is null"
         " or marker_seq < (select max(m.marker_seq) from exchange_marker m"
         " where m.database_id = exchange_marker.database_id))",
-        oldest.isoformat(timespec="seconds"),
+        (oldest.isoformat(timespec="seconds"),),
     )
 
 
-def started(database: str, request: dict[str, Any], may_create: bool | None) -> Steps:
-    """Start a process, settling those in doubt first. Returns the answer.
-
-    `may_create` is None where there is no marker.
-    """
-    if not (yield ("session", "is_idle")):
-        raise ConnectionBusy("the connection has an open transaction; commit or roll back first")
-    request = dict(request, database=database, attempt=uuid.uuid4().hex)
-    resolved: dict[str, str] = {}
-    if may_create is not None:
-        yield from created(may_create)
-        request["marker_seq"], resolved = yield from markers(database)
-    reported = list(resolved)
-    for number in range(MAX_SETTLE_ROUNDS):
-        if resolved:
-            request["resolved"] = resolved
-        answer = yield ("http", "start", request)
-        status = answer["status"]
-        # BUSY: another instance's process may still be ready, and is not settled by this report.
-        if reported and status != "BUSY":
-            yield from _acknowledged(reported)
-            reported = []
-        if status == "STARTED" and answer["process"]["state"] != "STARTED":
-            # The answer came so late that the process has ended since.
-            request["attempt"] = uuid.uuid4().hex
-        elif status == "RESTORED":
-            if may_create is not None:
-                # Another instance may have committed between reading the marker and the call.
-                before = request["marker_seq"]
-                request["marker_seq"], resolved = yield from markers(database)
-                reported = list(resolved)
-                if request["marker_seq"] > before:
-                    continue
-            last, got = answer.get("last"), answer.get("got")
-            raise DatabaseRestored(
-                f"database {database} was restored from a backup: its last marker is {got},"
-                f" and {last} was committed",
-                last,
-                got,
-            )
-        elif status != "RESOLVE":
-            return answer
-        elif may_create is None:
-            return dict(answer, status="INFLIGHT", retry_after=answer.get("retry_after") or 5)
-        else:
-            resolved = {}
-            for process in answer["processes"]:
-                resolved[process] = yield from settled(process, database)
-            if INFLIGHT in resolved.values():
-                # Reported all the same and retried shortly: the open transaction will end.
-                if number >= 2:
-                    return dict(answer, status="INFLIGHT", retry_after=2)
-                yield ("http", "pause", FIRST_PAUSE_SECONDS * 2 ** (number + 1))
-    raise NotAnswered(f"the exchange keeps asking about {sorted(resolved)}")
-
-
-def opened(process: Any, *, fetches_all: bool) -> Steps:
-    """Start a process and the block's transaction; returns its Work.
-
-    Content that came with the answer is checked now. A link is followed when the content is first
-    used, or now with `fetches_all`.
-    """
-    answer = yield from started(process.database, process.request, process.may_create)
-    work = Work(answer, process.exchange.fetch, process.may_create is not None)
-    try:
-        if work:
-            yield ("process", "keep", work)
-        for file in work.files:
-            if fetches_all or "href" not in file.facts:
-                yield ("http", "load", file)
-        yield ("session", "begin")
-        if work:
-            yield ("session", "guard", work.block, work.has_marker)
-    except BaseException as error:
-        yield ("process", "release")
-        if work:
-            yield ("http", "quietly", "fail", work.id, str(error))
-        raise
-    return work
-
-
-def closed(work: Work, kind: Any, error: Any) -> Steps:
-    """End the block's transaction and its process; `kind` and `error` are what it raised."""
-    if not work:
-        yield ("session", "rollback" if kind else "commit")
-    elif kind is not None:
-        yield from failed(work, f"{kind.__name__}: {error}")
-    elif work.is_cancelled:
-        yield ("session", "rollback")
-        raise ProcessCancelled(f"process {work.id} was cancelled")
-    else:
-        yield from finished(work)
-
-
-def finished(work: Work) -> Steps:
-    """End a block that did not raise: prepare, marker, COMMIT, confirm."""
-    fate = yield from _fate(work)
-    if fate == COMMITTED:
-        fate = yield from _rest_committed(work)
-    if fate == ABORTED:
-        reason = "its transaction failed or was rolled back inside the block"
-        yield from undone(work, reason, "fail")
-        raise TransactionEnded(f"process {work.id}: {reason}")
-    if fate == PARTLY:
-        reason = "the block ended its transaction itself, and its work may be done in part"
-        yield from _parked(work, reason)
-        raise TransactionEnded(f"process {work.id}: {reason}")
-    yield from _confirmed(work)
-    if fate == COMMITTED:
-        raise TransactionEnded(
-            f"process {work.id}: the block committed its transaction itself; it is confirmed now,"
-            " and would have been done twice had this program died in between"
-        )
-
-
-def failed(work: Work, error: str) -> Steps:
-    """End a block that raised: roll back and report it, unless the block has committed itself."""
-    fate = yield from _fate(work)
-    if fate in (OPEN, ABORTED):
-        yield from undone(work, error, "fail")
-    else:
-        yield from _parked(work, f"the block ended its transaction itself, then failed: {error}")
-
-
-def _fate(work: Work) -> Steps:
-    """Return the state of the block's transaction: OPEN, COMMITTED, ABORTED or PARTLY."""
-    has_failed = False
-    try:
-        try:
-            if (yield ("session", "is_same", work.block)):
-                return OPEN
-        except Exception as error:  # noqa: BLE001 - it has failed, or the connection is gone
-            logger.debug("process %s: its transaction has failed: %s", work.id, error)
-            has_failed = True
-            yield ("session", "rollback")
-        was_committed = yield ("session", "was_committed", work.block)
-    except Exception as error:  # noqa: BLE001 - a lost connection has rolled back
-        logger.debug("process %s: the connection is gone: %s", work.id, error)
-        return ABORTED
-    if was_committed and not has_failed:
-        return COMMITTED
-    return ABORTED if was_committed is False else PARTLY
-
-
-def _rest_committed(work: Work) -> Steps:
-    """Commit what a block did after a COMMIT of its own, and begin a transaction to confirm in."""
-    try:
-        if not (yield ("session", "is_idle")):
-            yield ("session", "commit")
-        yield ("session", "begin")
-        yield ("session", "guard", work.block, work.has_marker)
-    except Exception as error:  # noqa: BLE001 - the first part stays committed
-        logger.debug("process %s: the rest was not committed: %s", work.id, error)
-        return PARTLY
-    return COMMITTED
-
-
-def _parked(work: Work, reason: str) -> Steps:
-    """Have the files of a block parked that has, or may have, committed a part of its work.
-
-    Handing them out again would do that part twice.
-    """
-    work.replies.clear()
-    for file in work.files:
-        work.reject(file, reason[:1000])
-    try:
-        yield ("session", "rollback")
-        yield ("session", "begin")
-        yield ("session", "guard", work.block, work.has_marker)
-        yield from _confirmed(work)
-    except Exception as error:  # noqa: BLE001 - logged; the process is in doubt then
-        logger.error("process %s: its files were not parked: %s", work.id, error)  # noqa: TRY400
-
-
-def _confirmed(work: Work) -> Steps:
-    """Prepare, marker, COMMIT, confirm, in the open transaction."""
-    try:
-        for reply in work.replies:
-            if reply.is_large:
-                yield ("http", "upload", work.id, reply)
-        answer = yield ("http", "prepare", work.id, work.as_document())
-    except Exception as error:
-        # It may be prepared; it is certainly rolled back.
-        yield from undone(work, f"prepare: {error}")
-        raise
-    if answer["status"] != "OK":
-        yield ("session", "rollback")
-        raise ProcessCancelled(f"process {work.id} was cancelled")
-    try:
-        if work.has_marker:
-            yield from written(work.id, work.database, work.block)
-        yield ("session", "unguard", work.block)
-    except Exception as error:
-        # COMMIT was not sent, so nothing is committed.
-        kind = yield ("session", "kind_of", error)
-        yield from undone(work, str(error))
-        if kind == "exists":
-            raise ProcessCancelled(f"process {work.id} was settled as aborted") from error
-        if kind == "ended":
-            raise TransactionEnded(
-                f"process {work.id}: its transaction was ended while the block was being left"
-            ) from error
-        raise
-    try:
-        yield ("session", "commit")
-    except TransactionEnded as error:
-        yield from undone(work, str(error))
-        raise
-    except Exception as error:
-        outcome = yield from _outcome(work)
-        if outcome == ABORTED:
-            yield ("http", "quietly", "abort", work.id, str(error))
-            raise
-        if outcome != COMMITTED:
-            raise OutcomeUnknown(f"the outcome of process {work.id} is unknown: {error}") from error
-    try:
-        yield ("http", "commit", work.id)
-    except NotAnswered as error:
-        # The marker has the outcome, and the next process reports it.
-        logger.warning("process %s is committed and not confirmed yet: %s", work.id, error)
-        return
-    except Refused as error:
-        raise Settled(f"process {work.id} was committed, but: {error}") from error
-    work.is_confirmed = True
-    if work.has_marker:
-        yield from _acknowledged([work.id])
-
-
-def _outcome(work: Work) -> Steps:
-    """Return the outcome after a failed COMMIT; None when the connection is lost."""
-    try:
-        yield ("session", "rollback")
-        return (yield from settled(work.id, work.database)) if work.has_marker else None
-    except Exception as error:  # noqa: BLE001 - the connection is gone; another one settles it
-        logger.warning("process %s is in doubt: %s", work.id, error)
-        return None
-
-
-def undone(work: Work, error: str, call: str = "abort") -> Steps:
-    """Roll back and report it; if the report fails, the process times out."""
-    try:
-        yield ("session", "rollback")
-    except Exception as failure:  # noqa: BLE001 - a lost connection has rolled back
-        logger.debug("process %s: no rollback: %s", work.id, failure)
-    yield ("http", "quietly", call, work.id, error)
-
-
-def reported(database: str, processes: Iterable[str]) -> Steps:
-    """Settle processes by their markers and report them; returns their outcomes."""
-    outcomes: dict[str, str] = {}
-    for process in processes:
-        outcomes[process] = yield from settled(process, database)
-        yield ("http", "resolve", process, outcomes[process])
-    return outcomes
-
-
-# The blocking client.
+# The calls over HTTP.
 
 
 class Exchange:
@@ -988,6 +721,9 @@ class Exchange:
     `timeout` limits the wait for one answer, `patience` the time for all attempts of a call, both
     in seconds. `context` is an `ssl.SSLContext` for servers with certificates of their own.
     """
+
+    # Whether links are followed before a file is returned, and not when its content is first used.
+    fetches_all = False
 
     def __init__(
         self,
@@ -1050,7 +786,10 @@ class Exchange:
         """Return the replies addressed to this client, oldest first; `ack` each when it is safe."""
         query = urllib.parse.urlencode(_given(limit=limit, max_bytes=max_bytes))
         answer = self._call("GET", "/messages?" + query)
-        return [File(facts, self.fetch) for facts in answer["items"]]
+        files = [File(facts, self.fetch) for facts in answer["items"]]
+        for file in files if self.fetches_all else ():
+            _ = file.content
+        return files
 
     def ack(self, message: File | str) -> None:
         """Acknowledge a reply; it is not received again. Repeatable."""
@@ -1062,11 +801,6 @@ class Exchange:
         url = urllib.parse.urljoin(self.url + "/", href)
         content: bytes = self._repeat(lambda: self._once("GET", url, None, {}))
         return content
-
-    @staticmethod
-    def load(file: File) -> None:
-        """Fetch the content of a file and compare it with its digest."""
-        file.content  # noqa: B018 - reading it is the check
 
     # The calls of the protocol, one by one. `process` makes them in the right order.
 
@@ -1136,11 +870,6 @@ class Exchange:
         except ExchangeClientError as failure:
             logger.warning("process %s: %s was not reported: %s", process, call, failure)
 
-    @staticmethod
-    def pause(seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
-
     # All calls of a process in one block.
 
     def process(
@@ -1172,9 +901,11 @@ class Exchange:
 
     def settle(self, database: str, connection: Any, processes: Iterable[str]) -> dict[str, str]:
         """Settle processes by their markers and report them; returns their outcomes."""
-        outcomes: dict[str, str] = carry_out(
-            reported(database, processes), http=self, session=session_of(connection)
-        )
+        outcomes: dict[str, str] = {}
+        session = session_of(connection)
+        for process in processes:
+            outcomes[process] = settle_process(session, process, database)
+            self.resolve(process, outcomes[process])
         return outcomes
 
     # One call.
@@ -1215,7 +946,7 @@ class Exchange:
 
     def _repeat(self, call: Callable[[], Any], patience: float | None = None) -> Any:
         """Repeat a call until it is answered or `patience` has passed."""
-        deadline = time.monotonic() + (self.patience if patience is None else patience)
+        begun = time.monotonic()
         for number in itertools.count():
             try:
                 return call()
@@ -1223,7 +954,9 @@ class Exchange:
                 pause = min(FIRST_PAUSE_SECONDS * 2.0**number, MAX_PAUSE_SECONDS)
                 pause *= 0.5 + random.random() / 2  # noqa: S311 - not a secret
                 pause = max(pause, min(failure.retry_after or 0.0, MAX_PAUSE_SECONDS))
-                if time.monotonic() + pause > deadline:
+                # Read each time: who cancels a call sets it to 0.
+                limit = self.patience if patience is None else patience
+                if time.monotonic() + pause > begun + limit:
                     raise
                 time.sleep(pause)
         raise AssertionError  # never reached
@@ -1272,31 +1005,7 @@ def _refusal(error: urllib.error.HTTPError) -> ExchangeClientError:
     return Refused(message, error.code, problem)
 
 
-def carry_out(steps: Steps, **targets: Any) -> Any:
-    """Make the calls of steps, blocking; each step is sent the result of its call."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = getattr(targets[step[0]], step[1])(*step[2:])
-                if isinstance(result, Generator):
-                    result = carry_out(result, **targets)
-            except BaseException as error:  # noqa: BLE001, PERF203 - the steps decide
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as end:
-        return end.value
-
-
-def renew(exchange: Any, work: Work) -> None:
-    """Extend the lease of a process once, or note that it is cancelled."""
-    try:
-        work.is_cancelled = exchange.renew(work.id)["status"] == "CANCELLED"
-    except Refused:
-        work.is_cancelled = True
-    except ExchangeClientError as failure:
-        logger.debug("process %s was not renewed: %s", work.id, failure)
+# The block of a process.
 
 
 @dataclass
@@ -1312,28 +1021,257 @@ class Process:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Work:
-        work: Work = self._carry_out(opened(self, fetches_all=False))
-        self._work = work
+        answer = self._start()
+        self._work = work = Work(answer, self.exchange.fetch, self.may_create is not None)
+        try:
+            if work:
+                threading.Thread(target=self._keep, daemon=True).start()
+            for file in work.files:
+                if self.exchange.fetches_all or "href" not in file.facts:
+                    # Reading it compares it with its digest.
+                    _ = file.content
+            self._begin()
+        except BaseException as error:
+            self._ended.set()
+            if work:
+                self.exchange.quietly("fail", work.id, str(error))
+            raise
         return work
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
-            self._carry_out(closed(self._work, kind, error))
+            if not self._work:
+                (self.session.rollback if kind else self.session.commit)()
+            elif kind is not None:
+                self._fail(f"{kind.__name__}: {error}")
+            elif self._work.is_cancelled:
+                self.session.rollback()
+                raise self._cancelled()
+            else:
+                self._finish()
         finally:
-            self.release()
+            self._ended.set()
 
-    def _carry_out(self, steps: Steps) -> Any:
-        return carry_out(steps, http=self.exchange, session=self.session, process=self)
+    def _keep(self) -> None:
+        """Extend the lease until the block ends, or note that the process is cancelled."""
+        work = self._work
+        while not work.is_cancelled and not self._ended.wait(work.lease_seconds / 3):
+            try:
+                work.is_cancelled = self.exchange.renew(work.id)["status"] == "CANCELLED"
+            except Refused:  # noqa: PERF203 - the next call may be answered
+                work.is_cancelled = True
+            except ExchangeClientError as failure:
+                logger.debug("process %s was not renewed: %s", work.id, failure)
 
-    def keep(self, work: Work) -> None:
-        """Extend the lease in a thread until `release`."""
+    def _begin(self) -> None:
+        self.session.begin()
+        if self._work:
+            self.session.guard(self._work.block, self._work.has_marker)
 
-        def run() -> None:
-            while not work.is_cancelled and not self._ended.wait(work.lease_seconds / 3):
-                renew(self.exchange, work)
+    def _start(self) -> dict[str, Any]:
+        """Start a process, settling those in doubt first. Returns the answer."""
+        session, database = self.session, self.database
+        if not session.is_idle():
+            raise ConnectionBusy(
+                "the connection has an open transaction; commit or roll back first"
+            )
+        request = dict(self.request, database=database, attempt=uuid.uuid4().hex)
+        resolved: dict[str, str] = {}
+        if self.may_create is not None:
+            ensure_table(session, self.may_create)
+            request["marker_seq"], resolved = markers(session, database)
+        reported = list(resolved)
+        for number in range(MAX_SETTLE_ROUNDS):
+            if resolved:
+                request["resolved"] = resolved
+            answer: dict[str, Any] = self.exchange.start(request)
+            status = answer["status"]
+            # BUSY: another instance's process may still be ready, and is not settled by this.
+            if reported and status != "BUSY":
+                _acknowledge(session, reported)
+                reported = []
+            if status == "STARTED" and answer["process"]["state"] != "STARTED":
+                # The answer came so late that the process has ended since.
+                request["attempt"] = uuid.uuid4().hex
+            elif status == "RESTORED":
+                if self.may_create is not None:
+                    # Another instance may have committed between reading the marker and the call.
+                    before = request["marker_seq"]
+                    request["marker_seq"], resolved = markers(session, database)
+                    reported = list(resolved)
+                    if request["marker_seq"] > before:
+                        continue
+                last, got = answer.get("last"), answer.get("got")
+                raise DatabaseRestored(
+                    f"database {database} was restored from a backup: its last marker is {got},"
+                    f" and {last} was committed",
+                    last,
+                    got,
+                )
+            elif status != "RESOLVE":
+                return answer
+            elif self.may_create is None:
+                return dict(answer, status="INFLIGHT", retry_after=answer.get("retry_after") or 5)
+            else:
+                resolved = {
+                    one: settle_process(session, one, database) for one in answer["processes"]
+                }
+                if INFLIGHT in resolved.values():
+                    # Reported all the same and retried shortly: the open transaction will end.
+                    if number >= 2:
+                        return dict(answer, status="INFLIGHT", retry_after=2)
+                    time.sleep(FIRST_PAUSE_SECONDS * 2 ** (number + 1))
+        raise NotAnswered(f"the exchange keeps asking about {sorted(resolved)}")
 
-        threading.Thread(target=run, daemon=True).start()
+    def _finish(self) -> None:
+        """End a block that did not raise: prepare, marker, COMMIT, confirm."""
+        fate = self._fate()
+        if fate == COMMITTED:
+            fate = self._commit_rest()
+        if fate == ABORTED:
+            reason = "its transaction failed or was rolled back inside the block"
+            self._undo(reason, "fail")
+            raise self._transaction_ended(reason)
+        if fate == PARTLY:
+            reason = "the block ended its transaction itself, and its work may be done in part"
+            self._park(reason)
+            raise self._transaction_ended(reason)
+        self._confirm()
+        if fate == COMMITTED:
+            raise self._transaction_ended(
+                "the block committed its transaction itself; it is confirmed now, and would have"
+                " been done twice had this program died in between"
+            )
 
-    def release(self) -> None:
-        """Stop extending the lease."""
-        self._ended.set()
+    def _fail(self, error: str) -> None:
+        """End a block that raised: roll back and report it, unless it has committed itself."""
+        if self._fate() in (OPEN, ABORTED):
+            self._undo(error, "fail")
+        else:
+            self._park(f"the block ended its transaction itself, then failed: {error}")
+
+    def _fate(self) -> str:
+        """Return the state of the block's transaction: OPEN, COMMITTED, ABORTED or PARTLY."""
+        work, session = self._work, self.session
+        has_failed = False
+        try:
+            try:
+                if session.is_same(work.block):
+                    return OPEN
+            except Exception as error:  # noqa: BLE001 - it has failed, or the connection is gone
+                logger.debug("process %s: its transaction has failed: %s", work.id, error)
+                has_failed = True
+                session.rollback()
+            was_committed = session.was_committed(work.block)
+        except Exception as error:  # noqa: BLE001 - a lost connection has rolled back
+            logger.debug("process %s: the connection is gone: %s", work.id, error)
+            return ABORTED
+        if was_committed and not has_failed:
+            return COMMITTED
+        return ABORTED if was_committed is False else PARTLY
+
+    def _commit_rest(self) -> str:
+        """Commit what a block did after a COMMIT of its own; begin a transaction to confirm in."""
+        try:
+            if not self.session.is_idle():
+                self.session.commit()
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - the first part stays committed
+            logger.debug("process %s: the rest was not committed: %s", self._work.id, error)
+            return PARTLY
+        return COMMITTED
+
+    def _park(self, reason: str) -> None:
+        """Have the files of a block parked that has, or may have, committed a part of its work.
+
+        Handing them out again would do that part twice.
+        """
+        work = self._work
+        work.replies.clear()
+        for file in work.files:
+            work.reject(file, reason[:1000])
+        try:
+            self.session.rollback()
+            self._begin()
+            self._confirm()
+        except Exception as error:  # noqa: BLE001 - logged; the process is in doubt then
+            logger.error("process %s: its files were not parked: %s", work.id, error)  # noqa: TRY400
+
+    def _confirm(self) -> None:
+        """Prepare, marker, COMMIT, confirm, in the open transaction."""
+        work, session, exchange = self._work, self.session, self.exchange
+        try:
+            for reply in work.replies:
+                if reply.is_large:
+                    exchange.upload(work.id, reply)
+            answer = exchange.prepare(work.id, work.as_document())
+        except Exception as error:
+            # It may be prepared; it is certainly rolled back.
+            self._undo(f"prepare: {error}")
+            raise
+        if answer["status"] != "OK":
+            session.rollback()
+            raise self._cancelled()
+        try:
+            if work.has_marker:
+                write_marker(session, work.id, self.database, work.block)
+            session.unguard(work.block)
+        except Exception as error:
+            # COMMIT was not sent, so nothing is committed.
+            kind = session.kind_of(error)
+            self._undo(str(error))
+            if kind == "exists":
+                raise ProcessCancelled(f"process {work.id} was settled as aborted") from error
+            if kind == "ended":
+                reason = "its transaction was ended while the block was being left"
+                raise self._transaction_ended(reason) from error
+            raise
+        try:
+            session.commit()
+        except TransactionEnded as error:
+            self._undo(str(error))
+            raise
+        except Exception as error:
+            outcome = self._outcome()
+            if outcome == ABORTED:
+                exchange.quietly("abort", work.id, str(error))
+                raise
+            if outcome != COMMITTED:
+                raise OutcomeUnknown(
+                    f"the outcome of process {work.id} is unknown: {error}"
+                ) from error
+        try:
+            exchange.commit(work.id)
+        except NotAnswered as error:
+            # The marker has the outcome, and the next process reports it.
+            logger.warning("process %s is committed and not confirmed yet: %s", work.id, error)
+            return
+        except Refused as error:
+            raise Settled(f"process {work.id} was committed, but: {error}") from error
+        work.is_confirmed = True
+        if work.has_marker:
+            _acknowledge(session, [work.id])
+
+    def _outcome(self) -> str | None:
+        """Return the outcome after a failed COMMIT; None when the connection is lost."""
+        work = self._work
+        try:
+            self.session.rollback()
+            return settle_process(self.session, work.id, self.database) if work.has_marker else None
+        except Exception as error:  # noqa: BLE001 - the connection is gone; another one settles it
+            logger.warning("process %s is in doubt: %s", work.id, error)
+            return None
+
+    def _undo(self, error: str, call: str = "abort") -> None:
+        """Roll back and report it; if the report fails, the process times out."""
+        try:
+            self.session.rollback()
+        except Exception as failure:  # noqa: BLE001 - a lost connection has rolled back
+            logger.debug("process %s: no rollback: %s", self._work.id, failure)
+        self.exchange.quietly(call, self._work.id, error)
+
+    def _cancelled(self) -> ProcessCancelled:
+        return ProcessCancelled(f"process {self._work.id} was cancelled")
+
+    def _transaction_ended(self, reason: str) -> TransactionEnded:
+        return TransactionEnded(f"process {self._work.id}: {reason}")
