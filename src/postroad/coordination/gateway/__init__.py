@@ -6,7 +6,6 @@ answers with the id of its event; a query with `?after=<that id>` sees what the 
 
 from __future__ import annotations
 
-from postroad.coordination.gateway.application import GatewayDatabases, make_application
 from postroad.coordination.gateway.service import Gateway
 
-__all__ = ["Gateway", "GatewayDatabases", "make_application"]
+__all__ = ["Gateway"]

@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Depends, FastAPI, Request
 
 from postroad.coordination import status
-from postroad.coordination.gateway.changes import changes
+from postroad.coordination.gateway.changes import add_change_route
 from postroad.coordination.gateway.entity_routes import add_entity_routes
-from postroad.coordination.gateway.event_routes import MAX_ID, add_event_routes, check_entity
+from postroad.coordination.gateway.event_routes import add_event_routes
 from postroad.coordination.gateway.progress import wait_for_event
 from postroad.coordination.gateway.shapes import Shape
-from postroad.postgres.connections import Pool, open_async_pool
+from postroad.postgres.calls import value
+from postroad.postgres.connections import Pool
 from postroad.web.application import BEARER, prepare
 from postroad.web.errors import RequestInvalid
 from postroad.web.limits import BodyLimit, TokenCheck
-from postroad.web.problems import problem_responses
 
 PREFIX = "/coordination/v1"
 MAX_BODY_BYTES = 1_000_000
-AFTER_TIMEOUT_DEFAULT = timedelta(seconds=5)
 
-
-@dataclass(frozen=True, slots=True)
-class GatewayDatabases:
-    """Pools to the three databases; their owner opens and closes them."""
-
-    writer: Pool
-    coordinator: Pool
-    reader: Pool
+_IS_ENTITY = 'select exists (select from coordination."AppEventType" t where t."Entity" = %s)'
 
 
 def make_application(
-    databases: GatewayDatabases,
+    databases: Sequence[Pool],
     shapes: list[Shape],
-    replicas: list[Shape] | None = None,
+    replicas: list[Shape],
     *,
-    after_timeout: timedelta = AFTER_TIMEOUT_DEFAULT,
+    after_timeout: timedelta,
     token: str,
-    is_stopping: Callable[[], bool] = lambda: False,
+    is_stopping: Callable[[], bool],
 ) -> FastAPI:
     """Build the application; every request must carry the token.
 
-    `shapes` are the Writer's entities, `replicas` the Reader's tables of them, where known.
-    `is_stopping` ends the streams of changes, which otherwise last as long as their clients.
+    `databases` are those of Writer, Coordinator and Reader; `shapes` the Writer's entities,
+    `replicas` the Reader's tables of them, where known. `is_stopping` ends the streams of changes,
+    which otherwise last as long as their clients.
     """
+    writer, coordinator, reader = databases
     app = prepare(
         FastAPI(
             title="Postroad coordination",
@@ -69,76 +60,43 @@ def make_application(
 
     async def wait(after: int | None) -> None:
         if after is not None:
-            await wait_for_event(after, databases.writer, databases.reader, after_timeout)
+            await wait_for_event(after, writer, reader, after_timeout)
 
-    add_event_routes(router, databases.writer, databases.coordinator, after_timeout)
-    _add_change_route(router, databases, is_stopping)
+    async def check_entity(request: Request) -> None:
+        """Refuse a filter by an entity that does not exist. Raises RequestInvalid."""
+        entity = request.query_params.get("entity")
+        if entity is None:
+            return
+        is_known = False
+        if "\x00" not in entity:
+            async with writer.connection() as connection:
+                is_known = await value(connection, _IS_ENTITY, entity)
+        if not is_known:
+            raise RequestInvalid(
+                f"no entity is called {entity[:80]!r}", hint=f"GET {PREFIX}/entities lists them"
+            )
+
+    add_event_routes(router, writer, coordinator, check_entity, after_timeout)
+    add_change_route(router, reader, check_entity, is_stopping)
 
     @router.get("/entities", summary="The entities that are tracked", tags=["entities"])
     async def list_entities() -> list[dict[str, Any]]:
-        async with databases.writer.connection() as connection:
+        async with writer.connection() as connection:
             return await status.entities(connection)
 
-    copies = {copy.name: copy for copy in replicas or ()}
+    copies = {copy.name: copy for copy in replicas}
     for shape in shapes:
-        replica = copies.get(shape.name)
-        add_entity_routes(router, shape, replica, databases.writer, databases.reader, wait)
+        add_entity_routes(router, shape, copies.get(shape.name), writer, reader, wait)
     app.include_router(router)
     return app
 
 
 async def _refuse_unknown_parameters(request: Request) -> None:
     """Refuse a parameter that does not exist, instead of returning unfiltered rows."""
-    route = request.scope.get("route")
-    dependant = getattr(route, "dependant", None)
-    if dependant is None:
-        return
-    known = {field.alias for field in dependant.query_params}
+    known = {field.alias for field in request.scope["route"].dependant.query_params}
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         raise RequestInvalid(
             f"unknown parameter {unknown[0][:80]!r}",
             hint=f"use: {', '.join(sorted(known))}" if known else "leave it out",
         )
-
-
-def _add_change_route(
-    router: APIRouter, databases: GatewayDatabases, is_stopping: Callable[[], bool]
-) -> None:
-    @router.get(
-        "/changes",
-        summary="What the Reader finishes, as server-sent events",
-        tags=["events"],
-        response_class=StreamingResponse,
-        responses={200: {"content": {"text/event-stream": {}}}, **problem_responses(422, 503)},
-    )
-    async def stream_changes(
-        request: Request,
-        entity: str | None = None,
-        after: Annotated[int | None, Query(ge=0, le=MAX_ID)] = None,
-        last_event_id: Annotated[str | None, Header()] = None,
-    ) -> StreamingResponse:
-        await check_entity(databases.writer, entity)
-        if last_event_id is not None and last_event_id.isascii() and last_event_id.isdigit():
-            after = min(int(last_event_id[:20]), MAX_ID)
-
-        async def is_gone() -> bool:
-            return is_stopping() or await request.is_disconnected()
-
-        stream = changes(databases.reader, after, entity, is_gone)
-        return StreamingResponse(
-            stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-        )
-
-
-@asynccontextmanager
-async def open_databases(*dsns: str) -> AsyncIterator[GatewayDatabases]:
-    """Open the pools of Writer, Coordinator and Reader; close them at the end."""
-    async with AsyncExitStack() as stack:
-        pools = [
-            await stack.enter_async_context(
-                await open_async_pool(dsn, application_name="postroad gateway")
-            )
-            for dsn in dsns
-        ]
-        yield GatewayDatabases(*pools)

@@ -7,56 +7,61 @@ misses no event that is still kept.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any
 
-from postroad.postgres.calls import value
+from fastapi import APIRouter, Depends, Header, Query
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from psycopg.rows import dict_row
+
+from postroad.coordination.gateway.event_routes import MAX_ID
+from postroad.postgres.calls import run, value
 from postroad.postgres.connections import Pool
+from postroad.web.problems import problem_responses
 
 POLL_SECONDS = 0.1
-# A comment line, so that proxies keep the connection.
-KEEPALIVE_ROUNDS = 150
 BATCH = 500
 
 _LAST = 'select coalesce(max("Number"), 0) from coordination."AppEvent"'
 _NEXT = (
-    'select e."Number", e."Id", t."Name", e."Entities", e."PayloadCount",'
-    ' coordination._status_name(e."AppEventStatusId"), e."FinishedAt"'
-    ' from coordination."AppEvent" e'
+    'select e."Number" as number, e."Id" as event_id, t."Name" as type, e."Entities" as entities,'
+    ' e."PayloadCount" as payloads, coordination._status_name(e."AppEventStatusId") as state,'
+    ' e."FinishedAt" as at from coordination."AppEvent" e'
     ' join coordination."AppEventType" t on t."Id" = e."AppEventTypeId"'
     ' where e."Number" > %s order by e."Number" limit %s'
 )
 
 
-async def changes(
-    reader: Pool, after: int | None, entity: str | None, is_gone: Callable[[], Awaitable[bool]]
-) -> AsyncIterator[str]:
-    """Yield changes until the client is gone: those after a number, or from now on."""
-    if after is None:
-        async with reader.connection() as connection:
-            after = int(await value(connection, _LAST))
-    yield ": listening\n\n"
-    rounds = 0
-    while not await is_gone():
-        async with reader.connection() as connection:
-            cursor = await connection.execute(_NEXT, (after, BATCH))
-            found = await cursor.fetchall()
-        for number, event_id, kind, entities, payloads, state, at in found:
-            after = number
-            if entity is None or entity in entities:
-                data = json.dumps(
-                    {
-                        "event_id": event_id,
-                        "type": kind,
-                        "entities": entities,
-                        "payloads": payloads,
-                        "state": state,
-                        "at": at.isoformat(),
-                    }
-                )
-                yield f"id: {number}\nevent: change\ndata: {data}\n\n"
-        rounds = 0 if found else rounds + 1
-        if rounds % KEEPALIVE_ROUNDS == KEEPALIVE_ROUNDS - 1:
-            yield ": still here\n\n"
-        if not found:
-            await asyncio.sleep(POLL_SECONDS)
+def add_change_route(
+    router: APIRouter, reader: Pool, check: Callable[..., Any], is_stopping: Callable[[], bool]
+) -> None:
+    """Add the stream of changes, after `check` of the request."""
+
+    @router.get(
+        "/changes",
+        summary="What the Reader finishes, as server-sent events",
+        tags=["events"],
+        dependencies=[Depends(check)],
+        response_class=EventSourceResponse,
+        responses=problem_responses(422, 503),
+    )
+    async def stream_changes(
+        entity: str | None = None,
+        after: Annotated[int | None, Query(ge=0, le=MAX_ID)] = None,
+        last_event_id: Annotated[str | None, Header()] = None,
+    ) -> AsyncIterator[ServerSentEvent]:
+        if last_event_id is not None and last_event_id.isascii() and last_event_id.isdigit():
+            after = min(int(last_event_id[:20]), MAX_ID)
+        if after is None:
+            async with reader.connection() as connection:
+                after = int(await value(connection, _LAST))
+        yield ServerSentEvent(comment="listening")
+        while not is_stopping():
+            async with reader.connection() as connection:
+                found = await run(connection.cursor(row_factory=dict_row), _NEXT, after, BATCH)
+            for change in found:
+                after = change.pop("number")
+                if entity is None or entity in change["entities"]:
+                    yield ServerSentEvent(id=str(after), event="change", data=change)
+            if not found:
+                await asyncio.sleep(POLL_SECONDS)

@@ -54,7 +54,7 @@ def add_entity_routes(
             await _begin(connection, mode)
             row = await rows.insert(connection, _given(body), await _text(request))
             event = await call(connection, "coordination.current_event")
-        key = quote(rows.join_key(row), safe=",")
+        key = quote(row.joined_key, safe=",")
         after = f"?after={event}" if event is not None else ""
         location = f"{router.prefix}{collection}/{key}{after}"
         return _answer(event, row, 201, {"Location": location})
@@ -82,7 +82,7 @@ def add_entity_routes(
         start = decode_cursor(cursor, *(str for _ in shape.keys)) if cursor else None
         async with reader.connection() as connection:
             found = await copies.page(connection, start, limit + 1)
-        page = page_of(found, limit, lambda row: row.key)
+        page = page_of(found, limit, lambda row: tuple(row.key))
         items = ",".join(row.text for row in page.items)
         return _json(f'{{"items":[{items}],"cursor":{json.dumps(page.cursor)}}}')
 

@@ -6,7 +6,7 @@ shown as the Writer has it, and an operator's action waits for the Coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -21,18 +21,14 @@ from postroad.coordination.resources import EVENTS, READERS
 from postroad.operate import Page as ResourcePage
 from postroad.operate import Resource
 from postroad.operate.http import add_list
-from postroad.postgres.calls import value
 from postroad.postgres.connections import Pool
 from postroad.web.cursors import decode_cursor
-from postroad.web.errors import RequestInvalid
 from postroad.web.pages import Page, page_of
 from postroad.web.problems import problem_responses
 
 MAX_ID = 2**63 - 1
 EventId = Annotated[int, Path(ge=1, le=MAX_ID, description="the number of an event")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-
-_ENTITY = 'select exists (select from coordination."AppEventType" t where t."Entity" = %s)'
 
 
 class Reason(BaseModel):
@@ -58,9 +54,13 @@ class Skip(BaseModel):
 
 
 def add_event_routes(
-    router: APIRouter, writer: Pool, coordinator: Pool, timeout: timedelta
+    router: APIRouter,
+    writer: Pool,
+    coordinator: Pool,
+    check: Callable[[Request], Awaitable[object]],
+    timeout: timedelta,
 ) -> None:
-    """Add queries and what an operator may do."""
+    """Add queries, whose filters `check` accepts, and what an operator may do."""
 
     def route(path: str, summary: str, *problems: int, **action: Any) -> Callable[[Any], Any]:
         return router.api_route(
@@ -98,9 +98,6 @@ def add_event_routes(
     async def read(resource: Resource, *given: Any, **paging: Any) -> ResourcePage:
         async with coordinator.connection() as connection:
             return await resource.page(connection, *given, **paging)
-
-    async def check(request: Request) -> None:
-        await check_entity(writer, request.query_params.get("entity"))
 
     lists = APIRouter(tags=["events"])
     add_list(lists, "/events", EVENTS, partial(read, EVENTS), check)
@@ -146,17 +143,3 @@ def add_event_routes(
         async with coordinator.connection() as connection:
             await operations.skip(connection, event_id, reader=body.reader)
         return Accepted(event_id=event_id, accepted="skip")
-
-
-async def check_entity(database: Pool, entity: str | None) -> None:
-    """Refuse a filter by an entity that does not exist. Raises RequestInvalid."""
-    if entity is None:
-        return
-    is_known = False
-    if "\x00" not in entity:
-        async with database.connection() as connection:
-            is_known = await value(connection, _ENTITY, entity)
-    if not is_known:
-        raise RequestInvalid(
-            f"no entity is called {entity[:80]!r}", hint="GET /coordination/v1/entities lists them"
-        )

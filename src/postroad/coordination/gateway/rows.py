@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import LiteralString
+from collections.abc import Iterable, Sequence
+from typing import LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -22,13 +20,21 @@ from postroad.postgres.calls import Connection
 from postroad.web.errors import CursorInvalid, RequestInvalid
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A row as JSON text, its version, and its key as text."""
 
     text: str
     version: str
-    key: tuple[str, ...]
+    key: Sequence[str]
+
+    @property
+    def joined_key(self) -> str:
+        """The key in the form that `Rows.get` reads."""
+        if len(self.key) == 1:
+            return self.key[0]
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(self.key)
+        return line.getvalue()
 
 
 class Rows:
@@ -37,39 +43,35 @@ class Rows:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self.columns = tuple(column.name for column in shape.columns)
-        self._table = sql.SQL(shape.table)
-        self._types = {column.name: sql.SQL(column.type) for column in shape.columns}
-        # Cast to the key's own type, so that its index is used.
-        self._same_key = sql.SQL(" and ").join(
-            sql.SQL("t.{} = %s::{}").format(sql.Identifier(key), self._types[key])
-            for key in shape.keys
-        )
+        types = {column.name: column.type for column in shape.columns}
+        keys = [sql.SQL("t.{}").format(sql.Identifier(key)) for key in shape.keys]
         # The same columns in the same order on both sides give the same version on both sides.
         image = sql.SQL("(select row_to_json(x.*) from (select {}) x)::text").format(
-            sql.SQL(", ").join(
+            _list(
                 sql.SQL("{} as {}").format(sql.SQL(column.image), sql.Identifier(column.name))
                 for column in shape.columns
             )
         )
-        keys = sql.SQL(", ").join(
-            sql.SQL("t.{}::text").format(sql.Identifier(k)) for k in shape.keys
-        )
-        self._row = sql.SQL("{0}, md5({0}), array[{1}]").format(image, keys)
+        self._parts = {
+            "table": sql.SQL(shape.table),
+            "keys": _list(keys),
+            # Cast to the key's own types, so that its index is used.
+            "given": _list(sql.SQL("%s::" + types[key]) for key in shape.keys),
+            "row": sql.SQL("{0}, md5({0}), array[{1}]").format(
+                image, _list(sql.SQL("{}::text").format(key) for key in keys)
+            ),
+        }
 
     async def insert(self, connection: Connection, names: Sequence[str], body: str) -> Row:
         """Insert a row with these columns of a JSON object. Raises RowRefused."""
-        columns = sql.SQL(", ").join(map(sql.Identifier, names))
-        values = sql.SQL(
-            "({columns}) select {columns} from json_populate_record(null::{table}, %s)"
-            if names
-            else "default values"
-        ).format(columns=columns, table=self._table)
-        statement = sql.SQL("insert into {} as t {} returning {}").format(
-            self._table, values, self._row
+        if not names:
+            text: LiteralString = "insert into {table} as t default values returning {row}"
+            return await self._write(connection, text)
+        text = (
+            "insert into {table} as t ({columns})"
+            " select {columns} from json_populate_record(null::{table}, %s) returning {row}"
         )
-        async with self._refusals():
-            cursor = await connection.execute(statement, (body,) if names else None)
-            return Row(*await cursor.fetchone() or ())
+        return await self._write(connection, text, body, columns=names)
 
     async def update(
         self, connection: Connection, key: str, names: Sequence[str], body: str, version: str | None
@@ -79,41 +81,27 @@ class Rows:
         if not names:
             return row
         # A single column takes no row constructor of one, hence the select.
-        statement = sql.SQL(
+        text: LiteralString = (
             "update {table} as t set ({columns}) = (select {columns}"
-            " from json_populate_record(null::{table}, %s)) where {same_key} returning {row}"
-        ).format(
-            table=self._table,
-            columns=sql.SQL(", ").join(map(sql.Identifier, names)),
-            same_key=self._same_key,
-            row=self._row,
+            " from json_populate_record(null::{table}, %s)) where ({keys}) = ({given})"
+            " returning {row}"
         )
-        async with self._refusals():
-            cursor = await connection.execute(statement, (body, *row.key))
-            return Row(*await cursor.fetchone() or ())
+        return await self._write(connection, text, body, *row.key, columns=names)
 
     async def delete(self, connection: Connection, key: str, version: str | None) -> None:
         """Delete a row. Raises RowNotFound, VersionConflict, RowRefused."""
         row = await self._claim(connection, key, version)
-        statement = sql.SQL("delete from {} t where {}").format(self._table, self._same_key)
-        async with self._refusals():
-            await connection.execute(statement, row.key)
+        text: LiteralString = "delete from {table} t where ({keys}) = ({given}) returning {row}"
+        await self._write(connection, text, *row.key)
 
     async def page(
         self, connection: Connection, after: Sequence[str] | None, limit: int
     ) -> list[Row]:
         """Read rows in order of their keys, from after a key on."""
-        keys = sql.SQL(", ").join(
-            sql.SQL("t.{}").format(sql.Identifier(key)) for key in self._shape.keys
-        )
-        start: sql.Composable = sql.SQL("")
-        if after is not None:
-            values = sql.SQL(", ").join(
-                sql.SQL("%s::{}").format(self._types[key]) for key in self._shape.keys
-            )
-            start = sql.SQL(" where ({}) > ({})").format(keys, values)
-        statement = sql.SQL("select {} from {} t{} order by {} limit %s").format(
-            self._row, self._table, start, keys
+        start = "true" if after is None else "({keys}) > ({given})"
+        statement = self._text(
+            "select {row} from {table} t where {start} order by {keys} limit %s",
+            start=self._text(start),
         )
         try:
             cursor = await connection.execute(statement, (*(after or ()), limit))
@@ -123,27 +111,35 @@ class Rows:
             ) from refused
         return [Row(*row) for row in await cursor.fetchall()]
 
-    def join_key(self, row: Row) -> str:
-        """Return the key of a row in the form that `_parts` reads."""
-        if len(row.key) == 1:
-            return row.key[0]
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(row.key)
-        return line.getvalue()
-
-    def _parts(self, key: str) -> list[str]:
+    async def get(self, connection: Connection, key: str, lock: LiteralString = "") -> Row:
+        """Read one row. Raises RowNotFound."""
+        text: LiteralString = "select {row} from {table} t where ({keys}) = ({given}) {lock}"
+        statement = self._text(text, lock=sql.SQL(lock))
+        name, keys = self._shape.name, ",".join(self._shape.keys)
         # Several parts are a line of CSV, so that a part may hold a comma.
-        parts = (
-            next(csv.reader(io.StringIO(key, newline="")), [])
-            if len(self._shape.keys) > 1
-            else [key]
-        )
+        is_line = len(self._shape.keys) > 1
+        parts = next(csv.reader(io.StringIO(key, newline="")), []) if is_line else [key]
         if len(parts) != len(self._shape.keys) or "\x00" in key:
             raise RequestInvalid(
-                f"a key of {self._shape.name} has {len(self._shape.keys)} parts",
-                hint=f"give {','.join(self._shape.keys)}; put a part that has a comma in quotes",
+                f"a key of {name} has {len(self._shape.keys)} parts",
+                hint=f"give {keys}; put a part that has a comma in quotes",
             )
-        return parts
+        try:
+            cursor = await connection.execute(statement, parts)
+        except psycopg.DataError as refused:
+            raise RequestInvalid(
+                f"invalid key {key!r} of {name}: {refused.diag.message_primary}",
+                hint=f"give {keys}",
+            ) from refused
+        row = await cursor.fetchone()
+        if row is None:
+            raise RowNotFound(
+                f"there is no {name} {key}",
+                hint="a row that was just written is read with ?after=<event id>",
+                entity=name,
+                key=key,
+            )
+        return Row(*row)
 
     async def _claim(self, connection: Connection, key: str, version: str | None) -> Row:
         row = await self.get(connection, key, " for update")
@@ -156,35 +152,28 @@ class Rows:
             )
         return row
 
-    async def get(self, connection: Connection, key: str, lock: LiteralString = "") -> Row:
-        """Read one row. Raises RowNotFound."""
-        statement = sql.SQL("select {} from {} t where {}{}").format(
-            self._row, self._table, self._same_key, sql.SQL(lock)
-        )
+    async def _write(
+        self,
+        connection: Connection,
+        text: LiteralString,
+        *parameters: str,
+        columns: Sequence[str] = (),
+    ) -> Row:
         try:
-            cursor = await connection.execute(statement, self._parts(key))
-        except psycopg.DataError as refused:
-            raise RequestInvalid(
-                f"invalid key {key!r} of {self._shape.name}: {refused.diag.message_primary}",
-                hint=f"give {','.join(self._shape.keys)}",
-            ) from refused
-        row = await cursor.fetchone()
-        if row is None:
-            raise RowNotFound(
-                f"there is no {self._shape.name} {key}",
-                hint="a row that was just written is read with ?after=<event id>",
-                entity=self._shape.name,
-                key=key,
+            cursor = await connection.execute(
+                self._text(text, columns=_list(map(sql.Identifier, columns))), parameters
             )
-        return Row(*row)
-
-    @asynccontextmanager
-    async def _refusals(self) -> AsyncIterator[None]:
-        try:
-            yield
+            return Row(*await cursor.fetchone() or ())
         except (psycopg.IntegrityError, psycopg.DataError) as refused:
             raise RowRefused(
                 refused.diag.message_primary or str(refused),
                 hint=refused.diag.message_detail,
                 entity=self._shape.name,
             ) from refused
+
+    def _text(self, text: LiteralString, **more: sql.Composable) -> sql.Composed:
+        return sql.SQL(text).format(**self._parts, **more)
+
+
+def _list(parts: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)

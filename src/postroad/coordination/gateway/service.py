@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import psycopg
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from postroad.bus.reconnect import TRANSIENT, Backoff
-from postroad.coordination.gateway.application import (
-    AFTER_TIMEOUT_DEFAULT,
-    make_application,
-    open_databases,
-)
+from postroad.bus.reconnect import TRANSIENT
+from postroad.coordination.gateway.application import make_application
 from postroad.coordination.gateway.shapes import Shape, read_shapes
-from postroad.postgres.connections import Pool
+from postroad.postgres.connections import Pool, open_async_pool
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.web.server import WebServer
 
 logger = logging.getLogger(__name__)
 
+AFTER_TIMEOUT_DEFAULT = timedelta(seconds=5)
 FOLLOW_SECONDS = 1.0
 # A schema that is not installed yet is waited for like a server that does not run yet.
 _NOT_YET = (*TRANSIENT, psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
@@ -53,55 +50,56 @@ class Gateway(Service):
         publish: Callable[[ASGIApp], AbstractAsyncContextManager[None]] | None = None,
     ) -> None:
         super().__init__("coordination gateway")
-        self._http = http
-        self._publish = publish
         self._databases = (writer, coordinator, reader)
-        self._options: dict[str, Any] = {
-            "after_timeout": after_timeout,
-            "token": token,
-            "is_stopping": self.stopping.is_set,
-        }
-        self._host = host
-        self._port = port
+        self._after_timeout = after_timeout
+        self._token = token
         self._app: ASGIApp
-        self.server: WebServer | None = None
+        self._server = WebServer(self._answer, host=host, port=port, name=self.name, http=http)
+        self._publish = publish
 
     @property
     def url(self) -> str:
         """Where it listens, once it is ready."""
-        return self.server.url if self.server is not None else ""
+        return self._server.url
 
     async def run(self) -> None:
         """Serve the tracked entities, those that are registered later included."""
-        backoff = Backoff(longest=timedelta(seconds=FOLLOW_SECONDS))
-        async with open_databases(*self._databases) as databases:
-            while (shapes := await self._read_shapes(databases.writer, "tracked")) is None:
-                if await self.pause(backoff.next_seconds()):
+        async with AsyncExitStack() as stack:
+            pools = [
+                await stack.enter_async_context(
+                    await open_async_pool(dsn, application_name="postroad gateway")
+                )
+                for dsn in self._databases
+            ]
+            known: tuple[list[Shape] | None, list[Shape] | None] = (None, None)
+            while True:
+                found = await self._read_shapes(pools[0], "tracked")
+                copies = await self._read_shapes(pools[-1], "replica")
+                shapes = known[0] if found is None else found
+                replicas = known[1] if copies is None else copies
+                if shapes is not None and (shapes, replicas) != known:
+                    self._app = make_application(
+                        pools,
+                        shapes,
+                        replicas or [],
+                        after_timeout=self._after_timeout,
+                        token=self._token,
+                        is_stopping=self.stopping.is_set,
+                    )
+                    if not self._ready.is_set():
+                        publish = self._publish
+                        await stack.enter_async_context(
+                            self._server if publish is None else publish(self._answer)
+                        )
+                        self.announce_ready()
+                    self.signals.emit("followed", [shape.name for shape in shapes])
+                known = shapes, replicas
+                if await self.pause(FOLLOW_SECONDS):
                     return
-            replicas = await self._read_shapes(databases.reader, "replica")
-            self._app = make_application(databases, shapes, replicas, **self._options)
-            async with self._serving():
-                self.announce_ready()
-                while not await self.pause(FOLLOW_SECONDS):
-                    found = await self._read_shapes(databases.writer, "tracked")
-                    copies = await self._read_shapes(databases.reader, "replica")
-                    if found not in (None, shapes) or copies not in (None, replicas):
-                        shapes = shapes if found is None else found
-                        replicas = replicas if copies is None else copies
-                        self._app = make_application(databases, shapes, replicas, **self._options)
-                        self.signals.emit("followed", [shape.name for shape in shapes])
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A request in flight ends in the application that received it.
         await self._app(scope, receive, send)
-
-    def _serving(self) -> AbstractAsyncContextManager[Any]:
-        if self._publish is not None:
-            return self._publish(self._answer)
-        self.server = WebServer(
-            self._answer, host=self._host, port=self._port, name=self.name, http=self._http
-        )
-        return self.server
 
     async def _read_shapes(
         self, database: Pool, role: Literal["tracked", "replica"]

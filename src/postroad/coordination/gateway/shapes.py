@@ -100,9 +100,7 @@ class Shape:
         return made
 
 
-async def read_shapes(
-    connection: Connection, role: Literal["tracked", "replica"] = "tracked"
-) -> list[Shape]:
+async def read_shapes(connection: Connection, role: Literal["tracked", "replica"]) -> list[Shape]:
     """Read the tracked entities of the Writer's database, or the replicas of a Reader's."""
     cursor = await connection.execute(_COLUMNS.replace("%I", "%%I").encode(), (role,))
     shapes: dict[str, Shape] = {}
