@@ -26,13 +26,8 @@ CAPTURED = "captured"
 PUBLISHED = "published"
 
 PULL = (
-    "select page::text, events, payloads, more, next_position, next_sequence, afters, befores"
+    "select page::text, events, more, next_position, next_sequence, afters, befores"
     " from coordination.pull(%s, %s, %s, 2)"
-)
-# A Writer whose schema is older has pages of version 1 only.
-PULL_VERSION_1 = (
-    "select page::text, events, payloads, more, next_position, next_sequence, null, null"
-    " from coordination.pull(%s, %s, %s)"
 )
 CURSOR = "select position, sequence, has_snapshot, needs_snapshot from coordination.progress"
 STAGE = "select coordination.stage(%s::jsonb, %s, %s)"
@@ -47,14 +42,6 @@ WAITING_FOR_CHECKS = (
 STAGED_PAYLOADS = (
     'select "Entity", "Operation", "Content" from coordination."AppEventPayload"'
     ' where "AppEventId" = %s order by "Sequence"'
-)
-
-# An earlier version sent the events of the Writer to every Reader. Only a Reader of that version
-# empties such an outlet.
-CLOSE_OUTLETS = (
-    "select bridge.close_outlet(o.name) from bridge.outlet o"
-    " where o.queue = 'co_events' and o.name ~ '^c_' and o.name <> 'c_main'"
-    " and not exists (select from bridge.status s where s.name = o.name and s.is_run)"
 )
 
 

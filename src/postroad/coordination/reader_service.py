@@ -65,12 +65,11 @@ class Page:
 
     text: str
     events: int
-    payloads: int
     more: bool
     position: int
     sequence: int
-    afters: calls.TextArray | None = None
-    befores: calls.TextArray | None = None
+    afters: calls.TextArray | None
+    befores: calls.TextArray | None
 
 
 class Reader(PollingService):
@@ -104,7 +103,6 @@ class Reader(PollingService):
         self._writer_dsn = writer
         self._writer: Connection | None = None
         self._page = page
-        self._pull_call = calls.PULL
         self._repeat = repeat
         self._settings = (wait, max_attempts, bool(checks))
         self._checks = tuple(checks)
@@ -176,12 +174,8 @@ class Reader(PollingService):
         while True:
             try:
                 given = position, sequence, self._page
-                (row,) = await run(writer.cursor(binary=True), self._pull_call, *given)
+                (row,) = await run(writer.cursor(binary=True), calls.PULL, *given)
                 return Page(*row)
-            except psycopg.errors.UndefinedFunction:
-                if self._pull_call == calls.PULL_VERSION_1:
-                    raise
-                self._pull_call = calls.PULL_VERSION_1
             except (psycopg.errors.ProgramLimitExceeded, psycopg.errors.OutOfMemory):
                 # The rows of a page together exceed what the server can send.
                 if self._page == 1:
@@ -220,7 +214,6 @@ class Reader(PollingService):
                 self._writer_dsn, application_name="postroad coordination pull", autocommit=True
             )
             calls.pass_arrays(self._writer)
-            self._pull_call = calls.PULL
         return self._writer
 
     async def _leave_writer(self) -> None:

@@ -11,18 +11,13 @@ released with the session that held it. After a crash the next Writer continues 
 
 from __future__ import annotations
 
-import logging
 import time
 from datetime import timedelta
-
-import psycopg
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.service import KEEP_DEFAULT, PollingService, Upkeep, notify
 from postroad.postgres.calls import Connection, call
-
-logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
 # A transaction that commits while the publisher begins to wait sends no notice.
@@ -54,7 +49,7 @@ class Writer(PollingService):
             "coordination writer",
             dsn,
             inbox,
-            WriterUpkeep(dsn, keep),
+            Upkeep(dsn, keep),
             notice=(dsn, calls.CHANNEL, calls.CAPTURED),
             pause=poll_interval,
             listen=listen,
@@ -72,22 +67,3 @@ class Writer(PollingService):
         busy_seconds = BUSY_FACTOR * count * (time.perf_counter() - began)
         self._pause_seconds = min(busy_seconds, MAX_BUSY_SECONDS) if count else self._idle_seconds
         return False
-
-
-class WriterUpkeep(Upkeep):
-    """Also closes outlets of an earlier version, which would be filled for ever."""
-
-    _may_close = True
-
-    async def work(self, connection: Connection) -> bool:
-        """Close such outlets that no process empties, then purge."""
-        try:
-            if self._may_close:
-                await connection.execute(calls.CLOSE_OUTLETS)
-        except psycopg.errors.UndefinedTable:
-            # Without a bridge nothing leaves this database.
-            self._may_close = False
-        except psycopg.errors.InsufficientPrivilege as failure:
-            self._may_close = False
-            logger.warning("outlets_not_checked", extra={"reason": str(failure).strip()})
-        return await super().work(connection)

@@ -301,8 +301,10 @@ def test_values_of_every_kind_travel_unharmed(server: Any, database: str, connec
               '{"{\\"a\\": 1.50}",null,"null"}', '(-0,"[2:3]={x,y}")', '{"(-0,)"}', '{-0,1.10}')"""
         )
         source.execute("select coordination.publish()")
-        page = source.execute("select page::text from coordination.pull(0, 0, 10)").fetchone()
-        target.execute("select coordination.stage(%s::jsonb)", page)
+        page = source.execute(
+            "select page::text, afters, befores from coordination.pull(0, 0, 10)"
+        ).fetchone()
+        target.execute("select coordination.stage(%s::jsonb, %s, %s)", page)
         look = "select e::text from exact e"
         assert source.execute(look).fetchall() == target.execute(look).fetchall()
         look = "select o::text, j is null from odd o order by a"

@@ -1,9 +1,8 @@
-"""How payloads are stored and travel: packed by statement, row by row for older versions."""
+"""How payloads are stored and travel: packed by statement."""
 
 from __future__ import annotations
 
-import json
-
+import psycopg
 import pytest
 
 from tests.integration.coordination.lab import Lab
@@ -88,31 +87,13 @@ def test_payloads_that_an_earlier_version_stored_are_rolled_back(lab_of_each: La
     assert lab.rows("writer") == lab.rows("r1") == before
 
 
-@pytest.mark.parametrize("mode", ["replicate", "two-phase"])
-def test_a_reader_of_an_earlier_version_gets_each_row_for_itself(
-    lab_of_each: Lab, mode: str
-) -> None:
-    lab = lab_of_each
-    lab.write(*CHANGES, mode=mode)
-    lab.publish()
-    sequence = 0
-    while True:
-        page, events = lab.run(
-            "writer",
-            "select page, events from coordination.pull(0, %s, 10)",
-            sequence,
-        )[0]
-        for payload in page["payloads"]:
-            assert isinstance(payload["c"], dict)
-            assert (payload["u"] is not None) == (payload["o"] == "U")
-        assert page["version"] == 1
-        assert events == 1
-        lab.stage("r1", json.dumps(page))
-        sequence = lab.value("r1", "select sequence from coordination.progress")
-        if sequence == 0:
-            break
-    lab.settle()
-    lab.assert_same()
+def test_a_page_of_another_version_is_refused(lab_of_each: Lab) -> None:
+    with pytest.raises(psycopg.Error) as refused:
+        lab_of_each.run("writer", "select coordination.pull(0, 0, 10, 1)")
+    assert refused.value.sqlstate == "PC014"
+    with pytest.raises(psycopg.Error) as refused:
+        lab_of_each.stage("r1", '{"version": 1, "events": [], "payloads": []}')
+    assert refused.value.sqlstate == "PC014"
 
 
 def test_a_page_is_read_by_index_however_many_payloads_are_kept(lab_of_each: Lab) -> None:

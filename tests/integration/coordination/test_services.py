@@ -19,8 +19,7 @@ from postroad.cli.parts import PartContext
 from postroad.cli.parts_coordination import Coordination
 from postroad.coordination import Change, Reader, RoleMissing, Writer
 from postroad.coordination.sample import SampleWriter
-from postroad.coordination.writer_service import WriterUpkeep
-from postroad.postgres import connect, connect_async
+from postroad.postgres import connect_async
 from postroad.testing import TestServer, wait_until_async
 from tests.integration.coordination.house import House, open_house
 from tests.integration.coordination.message_schemas import SCHEMAS as MESSAGE_SCHEMAS
@@ -250,74 +249,3 @@ async def test_messages_keep_to_their_published_schemas(newest_server: TestServe
                 Draft202012Validator(MESSAGE_SCHEMAS[kind]).validate(message)
                 seen.add(kind)
         assert {"events", "progress", "decisions"} <= seen
-
-
-# The function that a Writer of an earlier version has.
-EARLIER_PULL = """
-alter function coordination.pull(bigint, integer, integer, integer) rename to packed_pull;
-create function coordination.pull(p_position bigint, p_sequence integer, p_limit integer,
-  out page json, out events integer, out payloads integer, out more boolean,
-  out next_position bigint, out next_sequence integer)
-language sql as $$ select page, events, payloads, more, next_position, next_sequence
-  from coordination.packed_pull(p_position, p_sequence, p_limit) $$;
-"""
-
-
-async def test_a_reader_pulls_from_a_writer_of_an_earlier_version(
-    newest_server: TestServer,
-) -> None:
-    async with open_house(newest_server) as house:
-        await house.run("writer", EARLIER_PULL)
-        # The Reader connects again, as one that was just started.
-        await house.run(
-            "writer",
-            "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where application_name = 'postroad coordination pull'"
-            " and datname = current_database()",
-        )
-        await house.until_finished(await _write(house, _add(25)))
-        await house.until_same("lists")
-
-
-async def test_the_writer_closes_outlets_that_only_an_earlier_version_empties(
-    newest_server: TestServer,
-) -> None:
-    async with open_house(newest_server) as house:
-        with connect(house.dsns["writer"]) as running:
-            # As the bridge of a Reader of an earlier version that still runs.
-            running.execute("select bridge.hold('c_old', 0)")
-            for name in ("c_old", "c_gone", "report"):
-                await house.run(
-                    "writer", f"select bridge.open_outlet('{name}', 'co_events', 'elsewhere')"
-                )
-
-            async def has(*names: str) -> bool:
-                found = await house.run("writer", "select name from bridge.outlet order by name")
-                return found == [(name,) for name in names]
-
-            await wait_until_async(
-                lambda: has("c_main", "c_old", "report"), what="an outlet less that nobody empties"
-            )
-        await wait_until_async(
-            lambda: has("c_main", "report"), what="the end of the outlet whose Reader has stopped"
-        )
-
-
-async def test_a_writer_that_may_not_close_outlets_says_so(
-    newest_server: TestServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    with newest_server.clone(*SCHEMAS) as dsn:
-        async with await connect_async(dsn, autocommit=True) as connection:
-            await connection.execute(
-                "select bridge.open_outlet('c_old', 'q', 'x') from mbus.create_queue('q')"
-            )
-            await connection.execute("create role limited_writer")
-            try:
-                await connection.execute("set role limited_writer")
-                upkeep = WriterUpkeep(dsn, timedelta(days=1))
-                with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    await upkeep.work(connection)
-                assert "outlets_not_checked" in caplog.text
-            finally:
-                await connection.execute("reset role")
-                await connection.execute("drop role limited_writer")

@@ -53,14 +53,12 @@ begin
   perform coordination.drop_idle_consumer(p_queue);
 end $$;
 
--- Drops the consumer `default`, which is not used, as soon as the queue has another one, a service's or a bridge's; and the one of a
--- Reader of an earlier version, which got events from its queue.
+-- Drops the consumer `default`, which is not used, as soon as the queue has another one, a service's or a bridge's.
 create or replace function coordination.drop_idle_consumer(p_queue text) returns void
 language plpgsql security definer set search_path from current as $$
 begin
   perform mbus.drop_consumer(p_queue, c.name)
   from mbus.consumer c join mbus.queue q on q.id = c.queue_id
-  where q.name = p_queue and (c.name = 'default' or c.name = 'reader' and p_queue = 'co_events') and exists (
-    select from mbus.consumer o
-    where o.queue_id = c.queue_id and o.name <> 'default' and (o.name <> 'reader' or p_queue <> 'co_events'));
+  where q.name = p_queue and c.name = 'default' and exists (
+    select from mbus.consumer o where o.queue_id = c.queue_id and o.name <> 'default');
 end $$;

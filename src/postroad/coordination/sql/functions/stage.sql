@@ -1,6 +1,6 @@
 -- Stages a page that was pulled from the Writer, with the cursor, in one transaction; applies what can be
 -- applied, votes on two-phase events, and reports to the Coordinator.  A page that does not continue the cursor changes nothing.
--- p_afters, p_befores: the images of its payloads, each a JSON array; a page of version 1 has them in itself.
+-- p_afters, p_befores: the images of its payloads, each a JSON array.
 -- Returns the cursor: position, sequence, finished_to.  Raises PC010, PC014 for a page of another version.
 -- Locks: the row of progress, first and for all that a Reader does; then staging, then the entities' tables.
 create or replace function coordination.stage(p_page jsonb, p_afters text[] default null, p_befores text[] default null) returns jsonb
@@ -13,8 +13,8 @@ declare
   v_payloads coordination.page := (p_page -> 'payloads', p_afters, p_befores);
 begin
   perform coordination._require('reader');
-  perform coordination._refuse_if(coalesce(p_page ->> 'version', '') not in ('1', '2'), 'PC014', format('a page of version %s', p_page ->> 'version'),
-    'this Reader supports versions 1 and 2');
+  perform coordination._refuse_if(coalesce(p_page ->> 'version', '') <> '2', 'PC014', format('a page of version %s', p_page ->> 'version'),
+    'this Reader supports version 2');
   select * into v_progress from coordination.progress for update;
   if (p_page #>> '{from,position}')::bigint = v_progress.position
     and (p_page #>> '{from,sequence}')::integer = v_progress.sequence and jsonb_array_length(p_page -> 'events') > 0
@@ -59,7 +59,7 @@ begin
     or exists (select from coordination.staging) or exists (select from coordination.early_decision)
     or not (
       select bool_and(e.mode = 'replicate' and e.outcome is null or e.outcome is not distinct from 'commit')
-        and sum(e.count) = (select coalesce(sum(coalesce(x.k, 1)), 0) from jsonb_to_recordset(p_page -> 'payloads') x (k integer))
+        and sum(e.count) = (select coalesce(sum(x.k), 0) from jsonb_to_recordset(p_page -> 'payloads') x (k integer))
       from jsonb_to_recordset(p_page -> 'events') e (mode text, outcome text, count integer))
   then
     return false;
@@ -126,16 +126,16 @@ begin
   from (select distinct x.n, x.o from jsonb_to_recordset(p_page -> 'payloads') x (n text, o text)) x;
   with come as (
     insert into coordination.payload (event_id, sequence, id, type_id, count, after, before, changed)
-    select x.e, x.s, x.v, t."Id", x.k, coalesce(x.afters::json, x.c), x.befores::json, x.u
-    from rows from (jsonb_to_recordset(p_payloads.rows) as (e bigint, s integer, v bigint, n text, o text, k integer, c json, u text[]),
-      unnest(p_payloads.afters), unnest(p_payloads.befores)) x (e, s, v, n, o, k, c, u, afters, befores)
+    select x.e, x.s, x.v, t."Id", x.k, x.afters::json, x.befores::json, x.u
+    from rows from (jsonb_to_recordset(p_payloads.rows) as (e bigint, s integer, v bigint, n text, o text, k integer, u text[]),
+      unnest(p_payloads.afters), unnest(p_payloads.befores)) x (e, s, v, n, o, k, u, afters, befores)
     join coordination.staging g on g.event_id = x.e
     join coordination."AppEventType" t on t."Entity" = x.n and left(t."Operation", 1) = x.o
     on conflict do nothing
     returning event_id, count),
   counted as (
     update coordination.staging s set staged = s.staged + c.count
-    from (select event_id, sum(coalesce(count, 1)) as count from come group by event_id) c
+    from (select event_id, sum(count) as count from come group by event_id) c
     where c.event_id = s.event_id
     returning s.event_id, s.staged, s.count)
   insert into coordination.history (event_id, reader, states, at, by, note)

@@ -23,15 +23,15 @@ begin
   end;
 end $$;
 
--- The payloads of a page, or those staged for some events; images are arrays.  A page of an older Writer has one row in each payload.
+-- The payloads of a page, or those staged for some events; images are arrays.
 -- Without a search_path, so that the planner inlines it.
 create or replace function coordination._changes(p_page coordination.page, p_events bigint[])
 returns table (event_position bigint, sequence integer, entity text, operation text, afters json, befores json, changed text[],
   is_trial boolean)
 language sql stable as $$
-  select x.p, x.s, x.n, x.o, coalesce(x.afters::json, json_build_array(x.c)), x.befores::json, x.u, false
-  from rows from (jsonb_to_recordset((p_page).rows) as (p bigint, s integer, n text, o text, c json, u text[]),
-    unnest((p_page).afters), unnest((p_page).befores)) x (p, s, n, o, c, u, afters, befores)
+  select x.p, x.s, x.n, x.o, x.afters::json, x.befores::json, x.u, false
+  from rows from (jsonb_to_recordset((p_page).rows) as (p bigint, s integer, n text, o text, u text[]),
+    unnest((p_page).afters), unnest((p_page).befores)) x (p, s, n, o, u, afters, befores)
   where (p_page).rows is not null
   union all
   select s.position, x.sequence, t."Entity", left(t."Operation", 1),
