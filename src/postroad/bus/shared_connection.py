@@ -187,8 +187,6 @@ class Session:
         self.transaction: Any = self._new_lock()
         self.owners = 0
         self.cursor = open_cursor(connection)
-        # For coroutines that run in a thread.
-        self.thread_cursor: Any = open_cursor(self._given) if blocks else None
 
     def share(self, is_failed: Callable[[], bool]) -> tuple[Any, Use]:
         """Return a connection for one handler or more, and their use of the transaction."""

@@ -142,14 +142,10 @@ class TransactionLoops(Service):
 
 
 class BatchRun:
-    """The handlers of one batch; up to `width` runners handle its messages, one after the other.
+    """The handlers of one batch; up to `width` runners handle its messages, one after the other."""
 
-    A thread that is the only runner keeps the connection: it also commits and takes the next batch,
-    because switching to the event loop and back takes longer than a fast handler.
-    """
-
-    def __init__(self, loop: TransactionLoop, owner: TransactionLoops, session: Session) -> None:
-        self.batch = loop.batch
+    def __init__(self, batch: Batch, owner: TransactionLoops, session: Session) -> None:
+        self.batch = batch
         self.connections = owner.sharing.connections
         self.width = owner.sharing.width
         self.answers = Answers(owner.payload)
@@ -160,13 +156,12 @@ class BatchRun:
         self._takes_batches = owner.handler.batch is not None
         self._function = owner.function
         self._awaits = not owner.runners.blocks
-        self._loop = loop
         self._session = session
         self._runners = owner.runners
         self._running = 0
         self._has_ended = False
         self._all_ended = AutoResetEvent()
-        # Held while the number of runners changes or a thread commits.
+        # Held while the number of runners changes.
         self._lock = threading.Lock()
 
     def start(self, count: int) -> None:
@@ -180,32 +175,18 @@ class BatchRun:
             if self._has_ended:
                 return
             self._running += 1
-        goes_on = True
-        while goes_on:
-            try:
-                await (self._handle_all if self._takes_batches else self._handle_some)()
-            except BaseException as error:
-                # Nothing of the batch may be committed.
-                self.batch.failures.append(Failure(None, error))
-                raise
-            finally:
-                goes_on = await self._end_one()
-
-    async def _end_one(self) -> bool:
-        """Record that a runner has no more messages, unless it takes the next batch itself."""
-        with self._lock:
-            if self._runners.blocks and self._running == 1 and await self._goes_on():
-                return True
-            self._running -= 1
-            self._has_ended = not self._running
-        if self._has_ended:
-            self._all_ended.set()
-        return False
-
-    async def _goes_on(self) -> bool:
-        if self.is_abandoned or self.answers or self.rejected:
-            return False
-        return await self._loop.go_on(self, self._session)
+        try:
+            await (self._handle_all if self._takes_batches else self._handle_some)()
+        except BaseException as error:
+            # Nothing of the batch may be committed.
+            self.batch.failures.append(Failure(None, error))
+            raise
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._has_ended = not self._running
+            if self._has_ended:
+                self._all_ended.set()
 
     def _has_more(self) -> bool:
         batch = self.batch
@@ -301,8 +282,6 @@ class TransactionLoop(Service):
         self.batch = Batch(owner.handler)
         self._run: BatchRun | None = None
         self._is_quick = True
-        # The epoch before a thread committed and took a batch, and the error of that.
-        self._exchanged: list[tuple[int, Exception | None]] = []
 
     async def run(self) -> None:
         """Serve until stopped; reconnect when the database fails."""
@@ -336,16 +315,10 @@ class TransactionLoop(Service):
             for attempt in batch.failed([Failure(None, lost)], is_lost=True):
                 await self._reject(connection, attempt, is_rolled_back=True)
         session = Session(connection, blocks=self._owner.runners.blocks)
-        self._exchanged.clear()
         while batch.taken or not self.stopping.is_set():
             epoch = self._wakeup.epoch(self._handler.queue)
             try:
-                if not self._exchanged:
-                    await self._exchange(session.cursor, batch)
-                else:
-                    epoch, failure = self._exchanged.pop()
-                    if failure is not None:
-                        raise failure
+                await self._exchange(session.cursor)
             except Undecodable as error:
                 # The previous batch is committed; this one is put back without the bad messages.
                 batch.took([])
@@ -367,8 +340,9 @@ class TransactionLoop(Service):
                 await connection.execute("commit")
                 await self._wakeup.wait(self._handler.queue, epoch)
 
-    async def _exchange(self, cursor: AsyncCursor[Any], batch: Batch) -> None:
+    async def _exchange(self, cursor: AsyncCursor[Any]) -> None:
         """Commit the batch and take the next one, except after the last."""
+        batch = self.batch
         try:
             await cursor.execute(batch.statement(is_last=self.stopping.is_set()))
         except psycopg.Error as error:
@@ -391,20 +365,15 @@ class TransactionLoop(Service):
 
     async def _handle(self, session: Session) -> None:
         batch = self.batch
-        run = self._run = BatchRun(self, self._owner, session)
+        run = self._run = BatchRun(batch, self._owner, session)
         is_quick = self._is_quick and run.width > 1
         # A single runner finishes fast handlers before other runners would have started.
         run.start(1 if is_quick else min(run.width, len(batch.taken)))
-        while is_quick and not await run.wait(QUICK_SECONDS):
-            if time.monotonic() - run.began > QUICK_SECONDS:
-                is_quick = False
-                run.start(run.width - 1)
+        if is_quick and not await run.wait(QUICK_SECONDS):
+            run.start(run.width - 1)
         if not await run.wait(SLOW_SECONDS):
             self._owner.note(run, SLOW_SECONDS, has_ended=False)
-        while not await run.wait():
-            pass
-        if self._exchanged:
-            return
+        await run.wait()
         failures = batch.failures
         if not failures:
             try:
@@ -417,36 +386,17 @@ class TransactionLoop(Service):
         if failures:
             await self._undo(session.connection, failures, run.answers)
         else:
-            self._note_success(run, run.width)
+            self._note_success(run)
 
-    def _note_success(self, run: BatchRun, width: int) -> None:
+    def _note_success(self, run: BatchRun) -> None:
         batch, seconds = self.batch, time.monotonic() - run.began
         self._owner.measures.add("batch", (len(batch.taken),))
         rejected = {each.message.id for each in run.rejected if each.message is not None}
         done = [each for each in batch.done if each.id not in rejected] if rejected else batch.done
         self._owner.measures.handled(done, batch.taken_at, batch.seconds)
-        self._is_quick = seconds * width < QUICK_HANDLER_SECONDS * len(batch.taken)
+        self._is_quick = seconds * run.width < QUICK_HANDLER_SECONDS * len(batch.taken)
         self._owner.note(run, seconds, has_ended=True)
-        batch.handled(seconds, width)
-
-    async def go_on(self, run: BatchRun, session: Session) -> bool:
-        """Commit and take in the thread of the only runner; return whether to handle more."""
-        batch = self.batch
-        is_resized = run.connections != self._owner.sharing.connections
-        if batch.failures or is_resized or self.stopping.is_set():
-            return False
-        self._note_success(run, 1)
-        epoch = self._wakeup.epoch(self._handler.queue)
-        try:
-            await self._exchange(session.thread_cursor, batch)
-        except Exception as error:  # noqa: BLE001 - raised again in the event loop
-            self._exchanged.append((epoch, error))
-        else:
-            run.began = time.monotonic()
-            if batch.taken and (self._is_quick or run.width == 1):
-                return True
-            self._exchanged.append((epoch, None))
-        return False
+        batch.handled(seconds, run.width)
 
     async def _undo(
         self,
