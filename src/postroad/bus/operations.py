@@ -2,24 +2,98 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 from psycopg import AsyncConnection
 
-from postroad.bus import dead_calls, rows
+from postroad.bus import calls, dead_calls, rows, saga_calls, schedule_calls
 from postroad.bus import payload as payloads
 from postroad.bus.browse import State
-from postroad.bus.call import Call, named, sql
+from postroad.bus.call import AnyCall, Call, named, sql
 from postroad.bus.client import AsyncBus
 from postroad.bus.errors import InvalidArgument, QueueNotFound, WrongPayload
 from postroad.bus.payload import Payload
-from postroad.bus.saga import AsyncSagas
 from postroad.bus.schedule_calls import Missed
+
+
+def _operation(
+    build: Callable[..., AnyCall[Any]], example: str, **helps: str
+) -> Callable[..., Awaitable[Any]]:
+    """Derive an operation from a method of the bus: parameters with a default are its options."""
+
+    async def operation(connection: AsyncConnection[Any], **given: Any) -> Any:
+        if acting is not None:
+            given[acting] = given.pop("by")
+        return await AsyncBus(connection)._run(build(**given))
+
+    parameters, hints = [], get_type_hints(build)
+    found = inspect.signature(build).parameters
+    acting = next((name for name in found if name.endswith("_by")), None)
+    for name, one in found.items():
+        if name == acting:
+            parameters.append(one.replace(name="by", kind=one.KEYWORD_ONLY, default=one.empty))
+        elif one.default is one.empty:
+            parameters.append(one)
+        else:
+            hints[name] = Annotated[hints[name], helps[name]]
+            parameters.append(one.replace(kind=one.KEYWORD_ONLY))
+    connection = inspect.Parameter("connection", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    operation.__name__ = build.__name__
+    operation.__doc__ = f"{inspect.getdoc(build)}\n\nExample: {example}"
+    operation.__annotations__ = hints
+    operation.__signature__ = inspect.Signature([connection, *parameters])  # type: ignore[attr-defined]
+    return operation
+
+
+_REASON = "Why; it is shown with the pause."
+redrive = _operation(
+    dead_calls.redrive,
+    "postroad bus redrive orders --iid orders.4711@k3f9q2",
+    consumer="Only those of this consumer.",
+    iid="Only this message.",
+)
+pause = _operation(
+    calls.pause,
+    'postroad bus pause orders --consumer billing --reason "the ERP is down"',
+    consumer="Only this consumer, not the whole queue.",
+    reason=_REASON,
+)
+resume = _operation(
+    calls.resume,
+    "postroad bus resume orders --consumer billing",
+    consumer="Only this consumer, if it was paused itself.",
+)
+limit = _operation(
+    calls.limit_consumer,
+    "postroad bus limit orders --consumer billing --rate 50 --key partner",
+    consumer="The consumer.",
+    rate="Messages per second.",
+    burst="Burst after a pause; default: the messages of one second.",
+    concurrency="Messages held at the same time.",
+    key="Property or header by which messages are taken in turns.",
+    key_rate="Messages per second of each key.",
+    key_concurrency="Messages of each key held at the same time.",
+)
+stop_replay = _operation(calls.stop_replay, "postroad bus replays stop 7")
+continue_replay = _operation(calls.continue_replay, "postroad bus replays continue 7")
+run_now = _operation(schedule_calls.run_now, "postroad bus schedules run-now nightly")
+unschedule = _operation(schedule_calls.unschedule, "postroad bus schedules remove nightly")
+pause_schedule = _operation(
+    schedule_calls.pause_schedule,
+    'postroad bus schedules pause nightly --reason "month-end closing"',
+    reason=_REASON,
+)
+resume_schedule = _operation(
+    schedule_calls.resume_schedule, "postroad bus schedules resume nightly"
+)
+retry = _operation(saga_calls.retry, "postroad saga retry 42")
+settle = _operation(saga_calls.settle, "postroad saga settle 42 rooms")
 
 
 async def create(
@@ -78,22 +152,6 @@ async def drop(
 def _subject(queue: str, consumer: str | None) -> dict[str, str]:
     of = f"consumer {consumer} of " if consumer is not None else ""
     return {"subject": f"{of}queue {queue}"}
-
-
-async def redrive(
-    connection: AsyncConnection[Any],
-    queue: str,
-    *,
-    consumer: Annotated[str | None, "Only those of this consumer."] = None,
-    iid: Annotated[str | None, "Only this message."] = None,
-) -> int:
-    """Deliver dead messages again, with their attempts counted from zero.
-
-    Works in batches, each in its own transaction unless the caller has begun one.
-
-    Example: postroad bus redrive orders --iid orders.4711@k3f9q2
-    """
-    return await AsyncBus(connection).redrive(queue, consumer, iid)
 
 
 async def redrive_dead(
@@ -163,63 +221,6 @@ async def edit_dead(
     return await AsyncBus(connection)._run(call)
 
 
-async def pause(
-    connection: AsyncConnection[Any],
-    queue: str,
-    *,
-    consumer: Annotated[str | None, "Only this consumer, not the whole queue."] = None,
-    reason: Annotated[str | None, "Why; it is shown with the pause."] = None,
-    by: str,
-) -> bool:
-    """Let a consumer, or all consumers of a queue, take nothing; posts go on.
-
-    Messages that are held can be acked. Returns False if it was already paused.
-    Raises QueueNotFound, ConsumerNotFound.
-
-    Example: postroad bus pause orders --consumer billing --reason "the ERP is down"
-    """
-    return await AsyncBus(connection).pause(queue, consumer, reason, by)
-
-
-async def limit(
-    connection: AsyncConnection[Any],
-    queue: str,
-    *,
-    consumer: Annotated[str, "The consumer."] = "default",
-    rate: Annotated[float | None, "Messages per second."] = None,
-    burst: Annotated[
-        int | None, "Burst after a pause; default: the messages of one second."
-    ] = None,
-    concurrency: Annotated[int | None, "Messages held at the same time."] = None,
-    key: Annotated[str | None, "Property or header by which messages are taken in turns."] = None,
-    key_rate: Annotated[float | None, "Messages per second of each key."] = None,
-    key_concurrency: Annotated[int | None, "Messages of each key held at the same time."] = None,
-) -> None:
-    """Set all limits of a consumer for all of its clients; what is not given is not limited.
-
-    Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
-
-    Example: postroad bus limit orders --consumer billing --rate 50 --key partner
-    """
-    limits = (rate, burst, concurrency, key, key_rate, key_concurrency)
-    await AsyncBus(connection).limit_consumer(queue, consumer, *limits)
-
-
-async def resume(
-    connection: AsyncConnection[Any],
-    queue: str,
-    *,
-    consumer: Annotated[str | None, "Only this consumer, if it was paused itself."] = None,
-) -> bool:
-    """End the pause of a consumer, or of a queue. Returns False if it was not paused.
-
-    Raises QueueNotFound, ConsumerNotFound.
-
-    Example: postroad bus resume orders --consumer billing
-    """
-    return await AsyncBus(connection).resume(queue, consumer)
-
-
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """A replay that was started, or the number of messages that it would post."""
@@ -265,22 +266,6 @@ def time_of(text: str | None) -> datetime | None:
     except ValueError as wrong:
         hint = "write it as 2026-01-31T12:00, with a time zone if it is not the local one"
         raise InvalidArgument(f"invalid time: {text}", hint=hint) from wrong
-
-
-async def stop_replay(connection: AsyncConnection[Any], id: int, *, by: str) -> bool:
-    """Stop a replay; the messages that it has posted stay. Returns False if it had ended.
-
-    Example: postroad bus replays stop 7
-    """
-    return await AsyncBus(connection).stop_replay(id, by)
-
-
-async def continue_replay(connection: AsyncConnection[Any], id: int) -> bool:
-    """Continue a replay that was stopped or failed. Returns False if it was neither.
-
-    Example: postroad bus replays continue 7
-    """
-    return await AsyncBus(connection).continue_replay(id)
 
 
 async def track(
@@ -334,44 +319,6 @@ async def schedule(
     await bus.schedule(name, timing, queue, value, timezone, missed)
 
 
-async def unschedule(connection: AsyncConnection[Any], name: str) -> bool:
-    """Remove a schedule; posted messages stay. Returns False if there is none.
-
-    Example: postroad bus schedules remove nightly
-    """
-    return await AsyncBus(connection).unschedule(name)
-
-
-async def run_now(connection: AsyncConnection[Any], name: str) -> str:
-    """Post the message of a schedule now; planned runs are not affected. Raises ScheduleNotFound.
-
-    Example: postroad bus schedules run-now nightly
-    """
-    return await AsyncBus(connection).run_now(name)
-
-
-async def pause_schedule(
-    connection: AsyncConnection[Any],
-    name: str,
-    *,
-    reason: Annotated[str | None, "Why; it is shown with the pause."] = None,
-    by: str,
-) -> bool:
-    """Post no runs of a schedule until it is resumed. Raises ScheduleNotFound.
-
-    Example: postroad bus schedules pause nightly --reason "month-end closing"
-    """
-    return await AsyncBus(connection).pause_schedule(name, reason, by)
-
-
-async def resume_schedule(connection: AsyncConnection[Any], name: str) -> bool:
-    """Resume a schedule; runs of the meantime are not made up. Raises ScheduleNotFound.
-
-    Example: postroad bus schedules resume nightly
-    """
-    return await AsyncBus(connection).resume_schedule(name)
-
-
 async def cancel(
     connection: AsyncConnection[Any],
     saga_id: int,
@@ -386,30 +333,8 @@ async def cancel(
 
     Example: postroad saga cancel 42 --reason "the customer called"
     """
-    return await _sagas(connection).cancel(saga_id, reason or f"cancelled by {by}")
-
-
-async def retry(connection: AsyncConnection[Any], saga_id: int) -> int:
-    """Deliver the dead messages of a stuck saga again. Raises SagaNotFound.
-
-    Example: postroad saga retry 42
-    """
-    return await _sagas(connection).retry(saga_id)
-
-
-async def settle(connection: AsyncConnection[Any], saga_id: int, step: str) -> bool:
-    """Record that a stuck step was completed by hand; the saga continues. Raises SagaNotFound.
-
-    Use it for a step whose message is lost or will never succeed: a failed step past the pivot
-    then counts as done, a parked compensation as compensated.
-
-    Example: postroad saga settle 42 rooms
-    """
-    return await _sagas(connection).settle(saga_id, step)
-
-
-def _sagas(connection: AsyncConnection[Any]) -> AsyncSagas:
-    return AsyncSagas(AsyncBus(connection))
+    call = saga_calls.cancel(saga_id, reason or f"cancelled by {by}")
+    return await AsyncBus(connection)._run(call)
 
 
 async def redrive_messages(

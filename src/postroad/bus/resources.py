@@ -556,6 +556,7 @@ LIMIT = Action(
     FIGURES,
     "Limit",
     "Ограничить",
+    name="limit",
     columns={"queue": "queue", "consumer": "consumer"},
 )
 RESUME = Action(

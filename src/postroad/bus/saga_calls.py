@@ -69,7 +69,9 @@ def retry(saga_id: int) -> Call[int]:
 def settle(saga_id: int, step: str) -> Call[bool]:
     """Record that the work of a stuck step was done manually; the saga continues.
 
-    Returns False if the saga is not stuck at this step. Raises SagaNotFound.
+    Use it for a step whose message is lost or will never succeed: a failed step past the pivot then
+    counts as done, a parked compensation as compensated. Returns False if the saga is not stuck at
+    this step. Raises SagaNotFound.
     """
     return sql(bool, "settle_saga_step", id=saga_id, step=step)
 

@@ -101,7 +101,7 @@ class Action:
     @property
     def summary(self) -> str:
         """What it does: the docstring of its function, without the errors that it raises."""
-        return re.sub(r"\s*Raises [^.]*\.", "", inspect.getdoc(self.call) or "")
+        return re.sub(r"\s*Raises\s[^.]*\.", "", inspect.getdoc(self.call) or "")
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
