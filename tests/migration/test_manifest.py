@@ -74,6 +74,20 @@ def test_two_migrations_never_share_a_number(room: Room) -> None:
         read_manifest(room.schema)
 
 
+def test_a_migration_creates_the_table_of_a_file(room: Room) -> None:
+    room.write(
+        "migrations/0001_expand_run.sql", "select 1;\n-- creates: tables/run.sql\nselect 2;\n"
+    )
+    (migration,) = read_manifest(room.schema).migrations
+    assert migration.body == f"select 1;\n{room.read('tables/run.sql')}\nselect 2;\n"
+
+
+def test_a_migration_that_creates_an_absent_table_is_refused(room: Room) -> None:
+    room.write("migrations/0001_expand_absent.sql", "-- creates: tables/absent.sql\n")
+    with pytest.raises(ManifestBroken, match=r"0001_expand_absent\.sql creates tables/absent\.sql"):
+        read_manifest(room.schema)
+
+
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
 def test_every_file_of_every_room_has_a_kind(schema: Schema) -> None:
     top, *below = schema.package.split(".")

@@ -14,7 +14,9 @@ their files by name, but the paths in `install.sql`, if there is one, before oth
 
 Bodies of functions are checked when they are called, so functions need no order among themselves.
 The numbers of migrations are their order. A contract migration breaks older code unless it contains
-`-- breaks older: no`, an expand one does not unless it contains `yes`.
+`-- breaks older: no`, an expand one does not unless it contains `yes`. The line
+`-- creates: tables/x.sql` stands for the text of that file as it is today, so a later migration
+must have no effect on a table that has its change already (`add column if not exists`).
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ _KINDS: dict[str, FileKind] = {
     "after.sql": "after",
 }
 _MIGRATION_NAME = re.compile(r"^(\d{4})_(expand|contract)_[a-z0-9_]+$")
+_CREATES = re.compile(r"^-- creates: (tables/\w+\.sql)$", re.MULTILINE)
 _BREAKS_OLDER = re.compile(r"^--\s*breaks older:\s*(yes|no)\s*$", re.MULTILINE | re.IGNORECASE)
 
 
@@ -129,21 +132,22 @@ def _paths(folder: Traversable, place: str, first: list[str]) -> list[str]:
 
 
 def _migrations(folder: Traversable) -> tuple[Migration, ...]:
-    directory = folder.joinpath("migrations")
-    if not directory.is_dir():
-        return ()
     migrations: dict[str, Migration] = {}
-    for entry in sorted(directory.iterdir(), key=lambda entry: entry.name):
-        if not entry.name.endswith(".sql"):
-            continue
-        name = entry.name.removesuffix(".sql")
+    for path in _paths(folder, "migrations", []):
+        name = path.removeprefix("migrations/").removesuffix(".sql")
         found = _MIGRATION_NAME.match(name)
         if found is None:
-            raise ManifestBroken(f"migrations/{entry.name}: named neither expand nor contract")
+            raise ManifestBroken(f"{path}: named neither expand nor contract")
         if found[1] in migrations:
             raise ManifestBroken(f"two migrations are numbered {found[1]}")
-        body = entry.read_text(encoding="utf-8")
-        declared = _BREAKS_OLDER.search(body)
+        text = folder.joinpath(path).read_text(encoding="utf-8")
+        declared = _BREAKS_OLDER.search(text)
         breaks = declared[1].lower() == "yes" if declared else found[2] == "contract"
-        migrations[found[1]] = Migration(name, body, breaks)
+        for table in _CREATES.findall(text):
+            if not folder.joinpath(table).is_file():
+                raise ManifestBroken(f"{path} creates {table}, which the component does not have")
+            text = text.replace(
+                f"-- creates: {table}", folder.joinpath(table).read_text(encoding="utf-8")
+            )
+        migrations[found[1]] = Migration(name, text, breaks)
     return tuple(migrations.values())

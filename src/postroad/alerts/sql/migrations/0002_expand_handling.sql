@@ -1,11 +1,2 @@
 -- breaks older: no
-create table alerts.handling (
-  key         text primary key,
-  owner       text,
-  owned_at    timestamptz,
-  muted_until timestamptz,
-  muted_by    text,
-  mute_reason text,
-  constraint owner_since_a_time check ((owner is null) = (owned_at is null)),
-  constraint mute_has_a_reason check (num_nulls(muted_until, muted_by, mute_reason) in (0, 3))
-);
+-- creates: tables/handling.sql

@@ -1,8 +1,5 @@
 -- breaks older: no
-create table mbus.dropped_queue (
-  name     text primary key,
-  position bigint not null
-);
+-- creates: tables/dropped_queue.sql
 -- Replaced by functions with another signature.
 drop function if exists mbus._take_number(integer, integer, bigint);
 drop function if exists mbus._take_waiting(integer, integer, bigint);
