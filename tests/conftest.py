@@ -13,13 +13,13 @@ pytest_plugins = sorted(
     for module in (Path(__file__).parent / "fixtures").glob("[a-z]*.py")
 )
 
-LONG_FOLDERS = ("tests/chaos/", "tests/console/", "tests/acceptance/", "tests/integration/house/")
+LONG_FOLDERS = ("tests/chaos/", "tests/console/", "tests/acceptance/", "tests/integration/product/")
 # Fixtures that start something expensive in each worker, or in each module, that has a test of
 # theirs; and over how many workers their tests are spread. The first of a test's counts.
 EXPENSIVE_FIXTURES = {
     "console": 2,
     "surface": 1,
-    "nursery": 1,
+    "fork_server": 1,
     "rabbitmq": 1,
     "firebird": 1,
     "served": 1,

@@ -27,7 +27,7 @@ from postroad.exchange import operations
 from postroad.postgres import run_blocking
 from postroad.testing import TestServer, wait_until
 from tests.fixtures.contract import Contract
-from tools.crash_table.world import Nursery, free_port
+from tools.crash_table.world import ForkServer, free_port
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -38,7 +38,7 @@ SETTINGS = {
 }
 
 
-as_users_run_it = pytest.mark.parametrize("house", [True], indirect=True, ids=["program"])
+as_users_run_it = pytest.mark.parametrize("program", [True], indirect=True, ids=["program"])
 on_every_version = pytest.mark.both_versions
 
 
@@ -53,22 +53,22 @@ def command(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @dataclass
-class House:
+class ExchangeProgram:
     """One server, its root folder, and its clients."""
 
     dsn: str
     root: Path
     settings: dict[str, str] = field(default_factory=dict)
     url: str = ""
-    nursery: Nursery | None = None
+    fork_server: ForkServer | None = None
     process: subprocess.Popen[str] | None = None
     pid: int | None = None
     clients: dict[str, httpx2.Client] = field(default_factory=dict)
     contract: Contract | None = None
 
     def start(self) -> None:
-        if self.nursery is not None:
-            self._fork(self.nursery)
+        if self.fork_server is not None:
+            self._fork(self.fork_server)
             return
         self.process = subprocess.Popen(
             [
@@ -86,11 +86,11 @@ class House:
         assert line, self.process.stderr and self.process.stderr.read()
         self.url = json.loads(line)["url"]
 
-    def _fork(self, nursery: Nursery) -> None:
+    def _fork(self, fork_server: ForkServer) -> None:
         port, ready = free_port(), self.root.with_name("ready")
         ready.unlink(missing_ok=True)
         prefix = "POSTROAD_EXCHANGE__"
-        self.pid = nursery.spawn(
+        self.pid = fork_server.spawn(
             dsn=self.dsn,
             root=str(self.root),
             port=port,
@@ -150,23 +150,25 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture
-def house(
-    request: pytest.FixtureRequest, database: str, tmp_path: Path, nursery: Nursery
-) -> Iterator[House]:
+def program(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path, fork_server: ForkServer
+) -> Iterator[ExchangeProgram]:
     is_program = getattr(request, "param", False)
-    house = House(database, tmp_path / "root", SETTINGS, nursery=None if is_program else nursery)
-    house.start()
+    program = ExchangeProgram(
+        database, tmp_path / "root", SETTINGS, fork_server=None if is_program else fork_server
+    )
+    program.start()
     try:
-        yield house
+        yield program
     finally:
-        house.stop()
+        program.stop()
 
 
 def send(sender: httpx2.Client, name: str, **more: Any) -> httpx2.Response:
@@ -187,11 +189,11 @@ def is_problem(answer: httpx2.Response, status: int) -> bool:
 
 @on_every_version
 @as_users_run_it
-def test_the_whole_way_of_a_message_and_its_reply(house: House) -> None:
-    mobile, erp = house.client("mobile-1"), house.client("erp-1")
+def test_the_whole_way_of_a_message_and_its_reply(program: ExchangeProgram) -> None:
+    mobile, erp = program.client("mobile-1"), program.client("erp-1")
     assert send(mobile, "m1").status_code == 201
-    assert len(house.files("sales", "Messages")) == 1
-    assert "_m1_from_mobile-1_to_" in house.files("sales", "Messages")[0]
+    assert len(program.files("sales", "Messages")) == 1
+    assert "_m1_from_mobile-1_to_" in program.files("sales", "Messages")[0]
 
     begun = start(erp, "a1")
     assert begun["status"] == "STARTED"
@@ -211,12 +213,12 @@ def test_the_whole_way_of_a_message_and_its_reply(house: House) -> None:
     prepared = {"replies": [reply], "results": {file["name"]: {"status": "PROCESSED"}}}
     assert erp.post(f"{at}/prepare", json=prepared).json()["status"] == "OK"
     assert erp.post(f"{at}/prepare", json=prepared).json()["status"] == "OK"
-    assert len(house.files("sales", "Prepared")) == 1
+    assert len(program.files("sales", "Prepared")) == 1
     assert mobile.get("/messages").json()["items"] == []
     assert erp.post(f"{at}/commit").json()["status"] == "OK"
     assert erp.post(f"{at}/commit").json()["status"] == "OK"
-    assert house.files("sales", "Prepared") == []
-    assert len(house.files("sales", "Log")) == 1
+    assert program.files("sales", "Prepared") == []
+    assert len(program.files("sales", "Log")) == 1
 
     got = mobile.get("/messages").json()
     (message,) = got["items"]
@@ -224,44 +226,46 @@ def test_the_whole_way_of_a_message_and_its_reply(house: House) -> None:
     ack = mobile.delete(f"/messages/{message['id']}")
     assert ack.status_code == 200
     assert mobile.delete(f"/messages/{message['id']}").status_code == 200
-    assert house.files("sales", "Messages") == []
-    assert len(house.files("sales", "Log")) == 2
+    assert program.files("sales", "Messages") == []
+    assert len(program.files("sales", "Log")) == 2
 
 
 def test_the_same_message_again_is_answered_the_same_and_other_content_is_refused(
-    house: House,
+    program: ExchangeProgram,
 ) -> None:
-    mobile = house.client("mobile-1")
+    mobile = program.client("mobile-1")
     first = send(mobile, "m1")
     again = send(mobile, "m1")
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
     assert is_problem(send(mobile, "m1", body={"n": "other"}), 409)
-    assert send(house.client("mobile-2"), "m1", body={"n": "other"}).status_code == 201
+    assert send(program.client("mobile-2"), "m1", body={"n": "other"}).status_code == 201
 
 
 @pytest.mark.parametrize(
     "name", ["../x", "a/b", "", "x" * 65, ".hidden", "-dash", "a b", "a\u0000b", "é", "a\nb"]
 )
-def test_an_id_that_is_no_safe_name_is_refused(house: House, name: str) -> None:
-    mobile = house.client("mobile-1")
+def test_an_id_that_is_no_safe_name_is_refused(program: ExchangeProgram, name: str) -> None:
+    mobile = program.client("mobile-1")
     assert is_problem(send(mobile, name), 422)
     assert is_problem(send(mobile, "m1", database=name), 422)
     if name:
         assert is_problem(send(mobile, "m1", recipient=name), 422)
-    assert not list(house.root.glob("*/Messages/*"))
+    assert not list(program.root.glob("*/Messages/*"))
 
 
-def test_databases_differ_by_more_than_case(house: House) -> None:
-    mobile = house.client("mobile-1")
+def test_databases_differ_by_more_than_case(program: ExchangeProgram) -> None:
+    mobile = program.client("mobile-1")
     assert send(mobile, "m1", database="Sales").status_code == 201
     refused = send(mobile, "m2", database="sales")
     assert refused.status_code in (409, 422)
     assert refused.headers["content-type"].startswith("application/problem+json")
 
 
-def test_one_process_a_database_and_the_same_attempt_is_the_same_process(house: House) -> None:
-    mobile, one, two = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
+def test_one_process_a_database_and_the_same_attempt_is_the_same_process(
+    program: ExchangeProgram,
+) -> None:
+    mobile, one, two = program.client("mobile-1"), program.client("erp-1"), program.client("erp-2")
     assert start(one, "a0", database="sales")["status"] == "IDLE"
     send(mobile, "m1")
     begun = start(one, "a1")
@@ -274,8 +278,8 @@ def test_one_process_a_database_and_the_same_attempt_is_the_same_process(house: 
     assert is_problem(two.post(f"/processes/{begun['process']['id']}/commit"), 403)
 
 
-def test_an_aborted_or_failed_process_gives_its_files_back(house: House) -> None:
-    mobile, erp = house.client("mobile-1"), house.client("erp-1")
+def test_an_aborted_or_failed_process_gives_its_files_back(program: ExchangeProgram) -> None:
+    mobile, erp = program.client("mobile-1"), program.client("erp-1")
     send(mobile, "m1")
     first = start(erp, "a1")["process"]["id"]
     assert erp.post(f"/processes/{first}/abort", json={"error": "no"}).json()["status"] == "OK"
@@ -289,8 +293,8 @@ def test_an_aborted_or_failed_process_gives_its_files_back(house: House) -> None
     assert start(erp, "a3")["status"] in ("STARTED", "IDLE")
 
 
-def test_an_unknown_process_is_cancelled_or_not_found(house: House) -> None:
-    erp = house.client("erp-1")
+def test_an_unknown_process_is_cancelled_or_not_found(program: ExchangeProgram) -> None:
+    erp = program.client("erp-1")
     at = "/processes/no-such-process"
     assert erp.put(f"{at}/files", json={"files": []}).json()["status"] == "CANCELLED"
     prepared = erp.post(f"{at}/prepare", json={"replies": [], "results": {}})
@@ -302,8 +306,12 @@ def test_an_unknown_process_is_cancelled_or_not_found(house: House) -> None:
     assert is_problem(erp.post(f"{at}/resolve", json={"outcome": "COMMITTED"}), 404)
 
 
-def test_a_started_process_that_says_nothing_is_cancelled(house: House) -> None:
-    mobile, erp, other = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
+def test_a_started_process_that_says_nothing_is_cancelled(program: ExchangeProgram) -> None:
+    mobile, erp, other = (
+        program.client("mobile-1"),
+        program.client("erp-1"),
+        program.client("erp-2"),
+    )
     send(mobile, "m1")
     process = start(erp, "a1")["process"]
     wait_until(lambda: start(other, "b1")["status"] == "STARTED", what="files free again")
@@ -311,28 +319,36 @@ def test_a_started_process_that_says_nothing_is_cancelled(house: House) -> None:
     assert late.json()["status"] == "CANCELLED"
 
 
-def test_in_doubt_asks_to_be_settled_and_a_late_commit_settles_it(house: House) -> None:
-    added = command(house.dsn, "databases", "add", "sales", "--resolution", "marker")
+def test_in_doubt_asks_to_be_settled_and_a_late_commit_settles_it(program: ExchangeProgram) -> None:
+    added = command(program.dsn, "databases", "add", "sales", "--resolution", "marker")
     assert added.returncode == 0, added.stderr
-    mobile, erp, other = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
+    mobile, erp, other = (
+        program.client("mobile-1"),
+        program.client("erp-1"),
+        program.client("erp-2"),
+    )
     send(mobile, "m1")
     process = start(erp, "a1")["process"]
     at = f"/processes/{process['id']}"
     erp.post(f"{at}/prepare", json={"replies": [], "results": {}})
-    wait_until(lambda: house.files("sales", "Unknown") != [], what="files in Unknown")
+    wait_until(lambda: program.files("sales", "Unknown") != [], what="files in Unknown")
     assert start(other, "b1") == {"status": "RESOLVE", "processes": [process["id"]]}
     assert erp.post(f"{at}/commit").json()["status"] == "OK"
-    assert house.files("sales", "Unknown") == []
-    assert len(house.files("sales", "Log")) == 1
+    assert program.files("sales", "Unknown") == []
+    assert len(program.files("sales", "Log")) == 1
     contradiction = other.post(f"{at}/resolve", json={"outcome": "ABORTED"})
     assert is_problem(contradiction, 409)
     assert start(other, "b2")["status"] == "IDLE"
 
 
 @on_every_version
-def test_the_question_rides_on_the_next_start(house: House) -> None:
-    run_blocking(house.dsn, operations.add_database, "sales", resolution="marker")
-    mobile, erp, other = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
+def test_the_question_rides_on_the_next_start(program: ExchangeProgram) -> None:
+    run_blocking(program.dsn, operations.add_database, "sales", resolution="marker")
+    mobile, erp, other = (
+        program.client("mobile-1"),
+        program.client("erp-1"),
+        program.client("erp-2"),
+    )
     send(mobile, "m1")
     process = start(erp, "a1")["process"]
     erp.post(f"/processes/{process['id']}/prepare", json={"replies": [], "results": {}})
@@ -343,24 +359,24 @@ def test_the_question_rides_on_the_next_start(house: House) -> None:
 
 
 @as_users_run_it
-def test_a_killed_server_goes_on_where_it_was(house: House) -> None:
-    tokens = {name: house.token(name) for name in ("mobile-1", "erp-1")}
-    mobile = house.client("mobile-1", token=tokens["mobile-1"])
-    erp = house.client("erp-1", token=tokens["erp-1"])
+def test_a_killed_server_goes_on_where_it_was(program: ExchangeProgram) -> None:
+    tokens = {name: program.token(name) for name in ("mobile-1", "erp-1")}
+    mobile = program.client("mobile-1", token=tokens["mobile-1"])
+    erp = program.client("erp-1", token=tokens["erp-1"])
     send(mobile, "m1")
     process = start(erp, "a1")["process"]
-    house.stop(kill=True)
-    house.start()
-    erp = house.client("erp-1", token=tokens["erp-1"])
+    program.stop(kill=True)
+    program.start()
+    erp = program.client("erp-1", token=tokens["erp-1"])
     assert start(erp, "a1")["process"]["id"] == process["id"]
     at = f"/processes/{process['id']}"
     assert erp.post(f"{at}/prepare", json={"replies": [], "results": {}}).json()["status"] == "OK"
     assert erp.post(f"{at}/commit").json()["status"] == "OK"
-    assert len(house.files("sales", "Log")) == 1
+    assert len(program.files("sales", "Log")) == 1
 
 
-def test_deferred_and_incorrect_files_have_their_ways(house: House) -> None:
-    mobile, erp = house.client("mobile-1"), house.client("erp-1")
+def test_deferred_and_incorrect_files_have_their_ways(program: ExchangeProgram) -> None:
+    mobile, erp = program.client("mobile-1"), program.client("erp-1")
     for name in ("m1", "m2", "m3"):
         send(mobile, name)
     process = start(erp, "a1")["process"]
@@ -372,13 +388,13 @@ def test_deferred_and_incorrect_files_have_their_ways(house: House) -> None:
     at = f"/processes/{process['id']}"
     erp.post(f"{at}/prepare", json={"replies": [], "results": results})
     assert erp.post(f"{at}/commit").json()["status"] == "OK"
-    assert [name for name in house.files("sales", "Log") if "_m1_" in name]
-    assert [name for name in house.files("sales", "Messages") if "_m2_" in name]
-    assert [name for name in house.files("sales", "Error") if "_m3_" in name]
+    assert [name for name in program.files("sales", "Log") if "_m1_" in name]
+    assert [name for name in program.files("sales", "Messages") if "_m2_" in name]
+    assert [name for name in program.files("sales", "Error") if "_m3_" in name]
 
 
-def test_large_content_goes_by_link_and_upload(house: House) -> None:
-    mobile, erp = house.client("mobile-1"), house.client("erp-1")
+def test_large_content_goes_by_link_and_upload(program: ExchangeProgram) -> None:
+    mobile, erp = program.client("mobile-1"), program.client("erp-1")
     content = os.urandom(1024 * 1024)
     encoded = base64.b64encode(content).decode()
     sent = mobile.post(
@@ -408,40 +424,42 @@ def test_large_content_goes_by_link_and_upload(house: House) -> None:
     assert erp.post(f"{at}/commit").json()["status"] == "OK"
 
 
-def test_a_client_is_added_by_the_command_and_its_token_is_shown_once(house: House) -> None:
-    made = command(house.dsn, "clients", "add", "erp-9", "--json")
+def test_a_client_is_added_by_the_command_and_its_token_is_shown_once(
+    program: ExchangeProgram,
+) -> None:
+    made = command(program.dsn, "clients", "add", "erp-9", "--json")
     assert made.returncode == 0, made.stderr
     answer = json.loads(made.stdout)
     assert answer["id"] == "erp-9"
-    assert house.client("erp-9", token=answer["token"]).get("/messages").status_code == 200
-    again = command(house.dsn, "clients", "add", "erp-9", "--json")
+    assert program.client("erp-9", token=answer["token"]).get("/messages").status_code == 200
+    again = command(program.dsn, "clients", "add", "erp-9", "--json")
     assert again.returncode != 0
-    assert answer["token"] not in command(house.dsn, "clients", "list", "--json").stdout
+    assert answer["token"] not in command(program.dsn, "clients", "list", "--json").stdout
 
 
-def test_rights_and_tokens(house: House) -> None:
-    bare = httpx2.Client(base_url=f"{house.url}/exchange/v1", timeout=30)
+def test_rights_and_tokens(program: ExchangeProgram) -> None:
+    bare = httpx2.Client(base_url=f"{program.url}/exchange/v1", timeout=30)
     with contextlib.closing(bare):
         assert is_problem(bare.get("/messages"), 401)
         assert is_problem(bare.get("/messages", headers={"Authorization": "Bearer x"}), 401)
-    limited = house.client("limited", databases=("other",))
+    limited = program.client("limited", databases=("other",))
     assert is_problem(send(limited, "m1"), 403)
     assert send(limited, "m1", database="other").status_code == 201
-    plain, admin = house.client("plain"), house.client("root-1", is_admin=True)
+    plain, admin = program.client("plain"), program.client("root-1", is_admin=True)
     assert is_problem(plain.get("/processes"), 403)
     for path in ("/processes", "/databases", "/clients"):
         assert admin.get(path).status_code == 200
     assert "token" not in json.dumps(admin.get("/clients").json()).lower()
 
 
-def test_a_body_above_the_limit_is_413(house: House) -> None:
-    mobile = house.client("mobile-1")
+def test_a_body_above_the_limit_is_413(program: ExchangeProgram) -> None:
+    mobile = program.client("mobile-1")
     assert is_problem(send(mobile, "m1", body="x" * (21 * 1024 * 1024)), 413)
     assert send(mobile, "m1").status_code == 201
 
 
-def test_order_decides_and_a_group_is_one_file(house: House) -> None:
-    mobile, erp = house.client("mobile-1"), house.client("erp-1")
+def test_order_decides_and_a_group_is_one_file(program: ExchangeProgram) -> None:
+    mobile, erp = program.client("mobile-1"), program.client("erp-1")
     send(mobile, "late", order=20)
     send(mobile, "early", order=10)
     group = {"id": "pair", "database": "sales", "order": 30}
@@ -451,8 +469,8 @@ def test_order_decides_and_a_group_is_one_file(house: House) -> None:
     assert [file["id"] for file in files] == ["early", "late", "pair"]
 
 
-def test_a_restored_database_is_noticed(house: House) -> None:
-    mobile, erp = house.client("mobile-1"), house.client("erp-1")
+def test_a_restored_database_is_noticed(program: ExchangeProgram) -> None:
+    mobile, erp = program.client("mobile-1"), program.client("erp-1")
     send(mobile, "m1")
     process = start(erp, "a1", marker_seq=7)["process"]
     at = f"/processes/{process['id']}"
@@ -466,29 +484,29 @@ def test_a_restored_database_is_noticed(house: House) -> None:
 
 @as_users_run_it
 def test_a_server_of_another_database_on_the_same_root_refuses(
-    house: House, server: TestServer
+    program: ExchangeProgram, server: TestServer
 ) -> None:
     with server.clone(*SCHEMAS) as other:
-        second = command(other, "serve", "--root", str(house.root), "--port", "0")
+        second = command(other, "serve", "--root", str(program.root), "--port", "0")
     assert second.returncode != 0
     assert "root" in second.stderr.lower() or "another" in second.stderr.lower()
 
 
-def test_an_edited_file_is_found_and_set_aside(house: House) -> None:
-    mobile, erp = house.client("mobile-1"), house.client("erp-1")
+def test_an_edited_file_is_found_and_set_aside(program: ExchangeProgram) -> None:
+    mobile, erp = program.client("mobile-1"), program.client("erp-1")
     send(mobile, "m1")
     send(mobile, "m2")
-    (victim,) = (house.root / "sales" / "Messages").glob("*_m1_*")
+    (victim,) = (program.root / "sales" / "Messages").glob("*_m1_*")
     victim.write_text("edited")
     files = start(erp, "a1")["process"]["files"]
     assert [file["id"] for file in files] == ["m2"]
-    checked = command(house.dsn, "check", "--json")
+    checked = command(program.dsn, "check", "--json")
     assert checked.returncode in (0, 1, 4), checked.stderr
 
 
-def test_release_of_a_ready_process_needs_an_outcome(house: House) -> None:
-    mobile, erp = house.client("mobile-1"), house.client("erp-1")
-    admin = house.client("root-1", is_admin=True)
+def test_release_of_a_ready_process_needs_an_outcome(program: ExchangeProgram) -> None:
+    mobile, erp = program.client("mobile-1"), program.client("erp-1")
+    admin = program.client("root-1", is_admin=True)
     send(mobile, "m1")
     process = start(erp, "a1")["process"]
     at = f"/processes/{process['id']}"
@@ -499,8 +517,8 @@ def test_release_of_a_ready_process_needs_an_outcome(house: House) -> None:
     assert [file["id"] for file in start(erp, "a2")["process"]["files"]] == ["m1"]
 
 
-def test_openapi_describes_the_token_every_field_and_every_answer(house: House) -> None:
-    document = httpx2.get(f"{house.url}/exchange/v1/openapi.json").json()
+def test_openapi_describes_the_token_every_field_and_every_answer(program: ExchangeProgram) -> None:
+    document = httpx2.get(f"{program.url}/exchange/v1/openapi.json").json()
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     for path, described in document["paths"].items():
         for method, operation in described.items():
@@ -513,8 +531,8 @@ def test_openapi_describes_the_token_every_field_and_every_answer(house: House) 
     assert "description" in started["marker_seq"]
 
 
-def test_a_byte_order_mark_is_ignored(house: House) -> None:
-    phone = house.client("phone", databases=None)
+def test_a_byte_order_mark_is_ignored(program: ExchangeProgram) -> None:
+    phone = program.client("phone", databases=None)
     text = json.dumps({"id": "m-1", "database": "sales", "body": {"item": "nails"}})
     answer = phone.post(
         "/messages",

@@ -104,7 +104,7 @@ def prepare(dsn: str, *, is_source: bool) -> None:
 
 
 def add_bridge(home: str, **definition: str) -> None:
-    """Add a bridge called orders to the house of this database."""
+    """Add a bridge called orders to the configuration of this database."""
     asyncio.run(operations.add(Addresses(home), BridgeDefinition(**definition), "orders"))
 
 

@@ -16,7 +16,7 @@ from postroad.cli.components import SCHEMAS
 from postroad.coordination import install_bridges, make_bridges
 from postroad.testing import TestServer
 from tests.chaos.coordination_part import run_part
-from tests.integration.coordination.house import prepare
+from tests.integration.coordination.deployment import prepare
 from tests.integration.coordination.lab import ENTITIES, Lab
 
 DEADLINE = timedelta(seconds=3)

@@ -24,7 +24,7 @@ from tests.fixtures.postgres import running_server
 
 POSTERS = 4
 LOAD = 20_000 if IS_STRESS else 1_500
-# What the room promises, where nothing else loads the machine; the figure itself is printed.
+# What the documentation promises on an idle machine; the figure itself is printed.
 FOLLOW_SECONDS = 10.0 if IS_STRESS else 60.0
 
 

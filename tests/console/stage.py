@@ -55,7 +55,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "missing-queue": "/bus/queues/nobody",
         "missing-saga": "/bus/sagas/999999",
     },
-    "rooms": {
+    "components": {
         "exchange": "/exchange",
         "process": "/exchange/processes/{process}",
         "exchange-messages": "/exchange/messages",

@@ -55,13 +55,17 @@ def sticks_out(page: Page) -> bool:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("room", PAGES)
+@pytest.mark.parametrize("component", PAGES)
 def test_pages_open_without_complaints_and_faults(
-    open_page: OpenPage, stage: Stage, console: RunningConsole, complaints: list[str], room: str
+    open_page: OpenPage,
+    stage: Stage,
+    console: RunningConsole,
+    complaints: list[str],
+    component: str,
 ) -> None:
     """Each page is loaded in one language, and looked at by axe wide and light or narrow and dark.
 
-    Neighbours take turns, so that each room is seen both ways; with POSTROAD_STRESS each page is.
+    Pages take turns, so that each component is seen both ways; with POSTROAD_STRESS each page is.
     The other language is asked for without a browser: its texts are all that differs.
     """
     found: list[str] = []
@@ -69,8 +73,8 @@ def test_pages_open_without_complaints_and_faults(
     cookies = {one["name"]: one["value"] for one in pages["en"].context.cookies()}
     pages["ru"].emulate_media(color_scheme="dark")
     with httpx.Client(base_url=console.url, cookies=cookies, timeout=60) as client:
-        for name, language in ways(PAGES[room], list(pages)):
-            page, path = pages[language], f"/console{stage.path(room, name)}"
+        for name, language in ways(PAGES[component], list(pages)):
+            page, path = pages[language], f"/console{stage.path(component, name)}"
             widths = (390, 1360) if language == "en" else (1360, 390)
             page.set_viewport_size({"width": widths[0], "height": 900})
             page.goto(console.url + path)
@@ -117,7 +121,7 @@ def test_lists_are_sorted_and_filtered_in_the_page(
     page.select_option("form.filter [name=unfinished]", "yes")
     page.locator("form.filter button").click()
     expect(page.locator(".empty")).to_be_visible()
-    page.goto(f"{console.url}/console{stage.path('rooms', 'event')}")
+    page.goto(f"{console.url}/console{stage.path('components', 'event')}")
     expect(page.locator("table").last).to_contain_text("координатор")
 
 

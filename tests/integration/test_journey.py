@@ -17,13 +17,13 @@ from postroad.intake import resources as intake
 from postroad.operate import Row
 from postroad.operate.journey import Search, found, searched
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import Room
+from tests.fixtures.exchange import LocalExchange
 from tests.integration.test_traces import headed, line
 
 RESOURCES = searched(bus, resources_of_exchange, intake)
 
 
-async def search(exchange: Room, text: str, language: str = "en") -> list[Row]:
+async def search(exchange: LocalExchange, text: str, language: str = "en") -> list[Row]:
     one = Search(text)
     async with await psycopg.AsyncConnection.connect(exchange.dsn) as connection:
         while wanted := one.round():
@@ -36,7 +36,7 @@ def kinds(steps: list[Row]) -> list[tuple[str, str, str]]:
     return [(one["component"], one["kind"], one["state"]) for one in steps]
 
 
-async def test_an_order_is_followed_from_its_post_to_the_reply(exchange: Room) -> None:
+async def test_an_order_is_followed_from_its_post_to_the_reply(exchange: LocalExchange) -> None:
     for queue in ("orders", "answers", "others"):
         exchange.rows("select mbus.create_queue(%s, payload => 'jsonb')", queue)
         exchange.rows("select mbus.alter_queue(%s, track => 'order_id', retain => '1 day')", queue)
@@ -103,7 +103,7 @@ async def test_an_order_is_followed_from_its_post_to_the_reply(exchange: Room) -
     assert await search(exchange, "4710") == []
 
 
-async def test_the_command_prints_the_path(exchange: Room) -> None:
+async def test_the_command_prints_the_path(exchange: LocalExchange) -> None:
     async def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from postroad.cli import run; run()", "--database-url"]
         done = await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""The trace of a request is on what rooms post inside SQL because of it."""
+"""The trace of a request is on what components post inside SQL because of it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from postroad.postgres import connect_async
 from postroad.settings.intake import IntakeSettings
 from postroad.testing import TestServer, wait_until_async
 from postroad.vault import Vault, new_key
-from tests.fixtures.exchange import Room
+from tests.fixtures.exchange import LocalExchange
 from tests.fixtures.sshd import SshServer
-from tests.integration.coordination.house import open_house
+from tests.integration.coordination.deployment import open_deployment
 from tests.integration.intake.partner import Partner, run_once
 
 SPAN = "00f067aa0ba902b7"
@@ -80,7 +80,7 @@ def test_sql_posts_on_the_trace_of_its_transaction(furnished: Connection[Any]) -
     assert [trace_of(one) for (one,) in found] == ["a", "a", None, None, "c", None]
 
 
-def events_of(exchange: Room) -> list[tuple[str, str | None]]:
+def events_of(exchange: LocalExchange) -> list[tuple[str, str | None]]:
     rows = exchange.rows(
         "select data ->> 'state' as state, headers -> 'traceparent' as line"
         " from mbus.consumen_exchange_events_by_default(100)"
@@ -88,7 +88,9 @@ def events_of(exchange: Room) -> list[tuple[str, str | None]]:
     return [(row["state"], trace_of(row["line"])) for row in rows]
 
 
-async def test_events_of_a_process_are_on_the_traces_of_its_requests(exchange: Room) -> None:
+async def test_events_of_a_process_are_on_the_traces_of_its_requests(
+    exchange: LocalExchange,
+) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("one")
     path = "/processes"
@@ -108,7 +110,7 @@ async def test_events_of_a_process_are_on_the_traces_of_its_requests(exchange: R
     ]
 
 
-async def test_an_answer_leaves_on_the_trace_of_what_it_answers(exchange: Room) -> None:
+async def test_an_answer_leaves_on_the_trace_of_what_it_answers(exchange: LocalExchange) -> None:
     for queue in ("orders", "answers"):
         exchange.rows("select mbus.create_queue(%s, payload => 'jsonb')", queue)
     exchange.rows("select exchange.add_route('in1', 'in', 'orders', 'sales', null)")
@@ -159,10 +161,10 @@ async def test_an_event_keeps_its_trace_through_publish_vote_and_decision(
     server: TestServer, mode: str
 ) -> None:
     queues = {"writer": "co_events", "lists": "co_votes", "coordinator": "co_decide"}
-    async with open_house(server, quick=timedelta(minutes=1)) as house:
+    async with open_deployment(server, quick=timedelta(minutes=1)) as deployment:
         for part, queue in queues.items():
-            await house.run(part, "select mbus.create_consumer(%s, 'watcher')", queue)
-        dsns = house.dsns
+            await deployment.run(part, "select mbus.create_consumer(%s, 'watcher')", queue)
+        dsns = deployment.dsns
         async with (
             Gateway(
                 dsns["writer"], dsns["coordinator"], dsns["lists"], token="pr_secret"
@@ -172,9 +174,9 @@ async def test_an_event_keeps_its_trace_through_publish_vote_and_decision(
             item = {"Name": "one", "CorrelationId": "00000000-0000-0000-0000-000000000001"}
             answer = await client.post(f"/entities/DummyItem?mode={mode}", json=item, **headed("a"))
             event = answer.json()["event_id"]
-            assert await house.until_finished(event) == "Committed"
+            assert await deployment.until_finished(event) == "Committed"
         for part, queue in queues.items():
-            found = await house.run(
+            found = await deployment.run(
                 part,
                 f"select headers -> 'traceparent', data from mbus.consumen_{queue}_by_watcher(100)",
             )

@@ -7,12 +7,12 @@ import pytest
 
 from postroad.postgres import Schema
 
-SAMPLE_ROOM = Path(__file__).parent / "sample_room"
+SAMPLE_COMPONENT = Path(__file__).parent / "sample_component"
 NUMBER = iter(range(1_000_000))
 
 
-class Room:
-    """A copy of the sample room that a test may change."""
+class Component:
+    """A copy of the sample component that a test may change."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,8 +42,8 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Room:
-    folder = tmp_path / f"sample_room_{next(NUMBER)}_{tmp_path.name}"
-    shutil.copytree(SAMPLE_ROOM, folder, ignore=shutil.ignore_patterns("__pycache__"))
+def component(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Component:
+    folder = tmp_path / f"sample_component_{next(NUMBER)}_{tmp_path.name}"
+    shutil.copytree(SAMPLE_COMPONENT, folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.syspath_prepend(tmp_path)
-    return Room(folder)
+    return Component(folder)

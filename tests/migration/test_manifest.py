@@ -9,11 +9,11 @@ import pytest
 from postroad.cli.components import SCHEMAS
 from postroad.postgres.errors import ManifestBroken
 from postroad.postgres.manifest import Schema, read_manifest
-from tests.migration.conftest import Room
+from tests.migration.conftest import Component
 
 
-def test_files_come_by_folder_and_name_the_named_ones_first(room: Room) -> None:
-    paths = [file.path for file in read_manifest(room.schema).files]
+def test_files_come_by_folder_and_name_the_named_ones_first(component: Component) -> None:
+    paths = [file.path for file in read_manifest(component.schema).files]
     assert paths == [
         "tables/template.sql",
         "tables/item.sql",
@@ -27,9 +27,9 @@ def test_files_come_by_folder_and_name_the_named_ones_first(room: Room) -> None:
     ]
 
 
-def test_a_component_without_a_manifest_has_its_files_by_name(room: Room) -> None:
-    room.remove("install.sql")
-    paths = [file.path for file in read_manifest(room.schema).files]
+def test_a_component_without_a_manifest_has_its_files_by_name(component: Component) -> None:
+    component.remove("install.sql")
+    paths = [file.path for file in read_manifest(component.schema).files]
     assert paths[:3] == ["tables/item.sql", "tables/run.sql", "tables/template.sql"]
 
 
@@ -38,11 +38,13 @@ def test_a_package_without_sql_files_is_refused() -> None:
         read_manifest(Schema("sample", "tests.unit"))
 
 
-def test_migrations_come_in_the_order_of_their_numbers_and_say_what_they_break(room: Room) -> None:
-    room.write("migrations/0002_contract_drop_rank.sql", "-- breaks older: no\nselect 1;")
-    room.write("migrations/0001_expand_add_priority.sql", "select 1;")
-    room.write("migrations/0003_contract_drop_group.sql", "select 1;")
-    found = [(one.name, one.breaks_older) for one in read_manifest(room.schema).migrations]
+def test_migrations_come_in_the_order_of_their_numbers_and_say_what_they_break(
+    component: Component,
+) -> None:
+    component.write("migrations/0002_contract_drop_rank.sql", "-- breaks older: no\nselect 1;")
+    component.write("migrations/0001_expand_add_priority.sql", "select 1;")
+    component.write("migrations/0003_contract_drop_group.sql", "select 1;")
+    found = [(one.name, one.breaks_older) for one in read_manifest(component.schema).migrations]
     assert found == [
         ("0001_expand_add_priority", False),
         ("0002_contract_drop_rank", False),
@@ -53,39 +55,39 @@ def test_migrations_come_in_the_order_of_their_numbers_and_say_what_they_break(r
 @pytest.mark.parametrize(
     "path", ["functions/absent.sql", "strange/thing.sql", "functions/../install.sql"]
 )
-def test_a_manifest_that_names_an_absent_file_is_refused(room: Room, path: str) -> None:
-    room.write("strange/thing.sql", "select 1;")
-    room.write("install.sql", path)
+def test_a_manifest_that_names_an_absent_file_is_refused(component: Component, path: str) -> None:
+    component.write("strange/thing.sql", "select 1;")
+    component.write("install.sql", path)
     with pytest.raises(ManifestBroken, match=re.escape(path)):
-        read_manifest(room.schema)
+        read_manifest(component.schema)
 
 
 @pytest.mark.parametrize("name", ["1_expand_x.sql", "0001_change_x.sql", "0001_expand_X.sql"])
-def test_a_migration_is_named_by_number_and_direction(room: Room, name: str) -> None:
-    room.write(f"migrations/{name}", "select 1;")
+def test_a_migration_is_named_by_number_and_direction(component: Component, name: str) -> None:
+    component.write(f"migrations/{name}", "select 1;")
     with pytest.raises(ManifestBroken, match="neither expand nor contract"):
-        read_manifest(room.schema)
+        read_manifest(component.schema)
 
 
-def test_two_migrations_never_share_a_number(room: Room) -> None:
-    room.write("migrations/0001_expand_one.sql", "select 1;")
-    room.write("migrations/0001_expand_two.sql", "select 1;")
+def test_two_migrations_never_share_a_number(component: Component) -> None:
+    component.write("migrations/0001_expand_one.sql", "select 1;")
+    component.write("migrations/0001_expand_two.sql", "select 1;")
     with pytest.raises(ManifestBroken, match="0001"):
-        read_manifest(room.schema)
+        read_manifest(component.schema)
 
 
-def test_a_migration_creates_the_table_of_a_file(room: Room) -> None:
-    room.write(
+def test_a_migration_creates_the_table_of_a_file(component: Component) -> None:
+    component.write(
         "migrations/0001_expand_run.sql", "select 1;\n-- creates: tables/run.sql\nselect 2;\n"
     )
-    (migration,) = read_manifest(room.schema).migrations
-    assert migration.body == f"select 1;\n{room.read('tables/run.sql')}\nselect 2;\n"
+    (migration,) = read_manifest(component.schema).migrations
+    assert migration.body == f"select 1;\n{component.read('tables/run.sql')}\nselect 2;\n"
 
 
-def test_a_migration_that_creates_an_absent_table_is_refused(room: Room) -> None:
-    room.write("migrations/0001_expand_absent.sql", "-- creates: tables/absent.sql\n")
+def test_a_migration_that_creates_an_absent_table_is_refused(component: Component) -> None:
+    component.write("migrations/0001_expand_absent.sql", "-- creates: tables/absent.sql\n")
     with pytest.raises(ManifestBroken, match=r"0001_expand_absent\.sql creates tables/absent\.sql"):
-        read_manifest(room.schema)
+        read_manifest(component.schema)
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)

@@ -12,7 +12,7 @@ from postroad.postgres import install
 from postroad.postgres.errors import ExtensionMissing, RightMissing
 from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect
-from tests.migration.conftest import Room
+from tests.migration.conftest import Component
 
 pytestmark = pytest.mark.both_versions
 
@@ -33,9 +33,9 @@ def _as(dsn: str, user: str) -> str:
     return make_conninfo(dsn, user=user, password="secret")
 
 
-@pytest.mark.parametrize("schema", ["room", "bus"])
+@pytest.mark.parametrize("schema", ["component", "bus"])
 def test_the_owner_of_a_database_installs_without_being_superuser(
-    server: TestServer, plain_user: str, room: Room, schema: str
+    server: TestServer, plain_user: str, component: Component, schema: str
 ) -> None:
     with server.clone() as dsn:
         with psycopg.connect(dsn) as connection:
@@ -45,13 +45,13 @@ def test_the_owner_of_a_database_installs_without_being_superuser(
                 )
             )
         with psycopg.connect(_as(dsn, plain_user)) as connection:
-            wanted = room.schema if schema == "room" else BUS
+            wanted = component.schema if schema == "component" else BUS
             assert install(connection, wanted).is_fresh
             assert install(connection, wanted).is_unchanged
 
 
 def test_a_user_who_may_create_in_the_database_only_gets_hstore_in_the_rooms_schema(
-    server: TestServer, plain_user: str, room: Room
+    server: TestServer, plain_user: str, component: Component
 ) -> None:
     with server.clone() as dsn:
         with psycopg.connect(dsn) as connection:
@@ -61,7 +61,7 @@ def test_a_user_who_may_create_in_the_database_only_gets_hstore_in_the_rooms_sch
                 )
             )
         with psycopg.connect(_as(dsn, plain_user)) as connection:
-            install(connection, room.schema)
+            install(connection, component.schema)
             found = connection.execute(
                 "select extnamespace::regnamespace::text from pg_extension where extname = 'hstore'"
             ).fetchone()
@@ -69,7 +69,7 @@ def test_a_user_who_may_create_in_the_database_only_gets_hstore_in_the_rooms_sch
 
 
 def test_without_the_right_to_create_the_extension_the_error_says_whom_to_ask(
-    server: TestServer, plain_user: str, room: Room, connect: Connect
+    server: TestServer, plain_user: str, component: Component, connect: Connect
 ) -> None:
     with server.clone() as dsn:
         with psycopg.connect(dsn) as connection:
@@ -80,16 +80,16 @@ def test_without_the_right_to_create_the_extension_the_error_says_whom_to_ask(
             psycopg.connect(_as(dsn, plain_user)) as connection,
             pytest.raises(ExtensionMissing) as refused,
         ):
-            install(connection, room.schema)
+            install(connection, component.schema)
         assert "create extension hstore" in str(refused.value.hint)
 
 
 def test_without_the_right_to_create_a_schema_the_error_says_whom_to_ask(
-    empty_database: str, plain_user: str, room: Room
+    empty_database: str, plain_user: str, component: Component
 ) -> None:
     with (
         psycopg.connect(_as(empty_database, plain_user)) as connection,
         pytest.raises(RightMissing) as refused,
     ):
-        install(connection, room.schema)
+        install(connection, component.schema)
     assert "grant create on database" in str(refused.value.hint)

@@ -10,7 +10,7 @@ from postroad.postgres import install, script, status
 from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue
-from tests.migration.conftest import Room
+from tests.migration.conftest import Component
 
 pytestmark = pytest.mark.both_versions
 
@@ -30,11 +30,11 @@ def run_psql(
     )
 
 
-@pytest.mark.parametrize("which", ["room", "bus"])
+@pytest.mark.parametrize("which", ["component", "bus"])
 def test_the_script_makes_what_the_migrator_makes(
-    server: TestServer, room: Room, connect: Connect, tmp_path: Path, which: str
+    server: TestServer, component: Component, connect: Connect, tmp_path: Path, which: str
 ) -> None:
-    schema = room.schema if which == "room" else BUS
+    schema = component.schema if which == "component" else BUS
     with server.clone() as by_psql, server.clone() as by_migrator:
         done = run_psql(server, by_psql, script(schema), tmp_path, "-1")
         assert (done.returncode, done.stderr) == (0, "")
@@ -51,9 +51,9 @@ def test_the_script_makes_what_the_migrator_makes(
 
 
 def test_the_script_refuses_to_run_outside_of_one_transaction(
-    server: TestServer, empty_database: str, room: Room, connect: Connect, tmp_path: Path
+    server: TestServer, empty_database: str, component: Component, connect: Connect, tmp_path: Path
 ) -> None:
-    done = run_psql(server, empty_database, script(room.schema), tmp_path)
+    done = run_psql(server, empty_database, script(component.schema), tmp_path)
     assert done.returncode != 0
     assert "psql -1" in done.stderr
     found = connect(empty_database).execute("select to_regnamespace('sample')").fetchone()
@@ -61,10 +61,10 @@ def test_the_script_refuses_to_run_outside_of_one_transaction(
 
 
 def test_the_script_refuses_an_installed_schema(
-    server: TestServer, empty_database: str, room: Room, tmp_path: Path
+    server: TestServer, empty_database: str, component: Component, tmp_path: Path
 ) -> None:
-    first = run_psql(server, empty_database, script(room.schema), tmp_path, "-1")
-    second = run_psql(server, empty_database, script(room.schema), tmp_path, "-1")
+    first = run_psql(server, empty_database, script(component.schema), tmp_path, "-1")
+    second = run_psql(server, empty_database, script(component.schema), tmp_path, "-1")
     assert first.returncode == 0
     assert second.returncode != 0
     assert "postroad db upgrade" in second.stderr

@@ -7,38 +7,38 @@ from postroad.postgres.errors import SchemaBehind, SchemaMissing, SchemaNewer
 from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue
-from tests.migration.conftest import Room
+from tests.migration.conftest import Component
 
 pytestmark = pytest.mark.both_versions
 
 
 def test_a_changed_file_is_replaced_and_grants_follow(
-    empty_database: str, connect: Connect, room: Room
+    empty_database: str, connect: Connect, component: Component
 ) -> None:
     connection = connect(empty_database)
-    install(connection, room.schema)
-    room.write("templates/greeting.sql", "good day")
-    assert status(connection, room.schema).changed == ("templates/greeting.sql",)
+    install(connection, component.schema)
+    component.write("templates/greeting.sql", "good day")
+    assert status(connection, component.schema).changed == ("templates/greeting.sql",)
     connection.rollback()
-    done = upgrade(connection, room.schema)
+    done = upgrade(connection, component.schema)
     assert done.replaced == ("templates/greeting.sql", "grants.sql")
     assert connection.execute("select body from sample.template").fetchone() == ("good day",)
     assert connection.execute("select count(*) from sample.run").fetchone() == (2,)
-    assert status(connection, room.schema).is_current
+    assert status(connection, component.schema).is_current
 
 
 def test_a_replaced_function_is_not_executable_by_public(
-    empty_database: str, connect: Connect, room: Room
+    empty_database: str, connect: Connect, component: Component
 ) -> None:
-    room.remove("grants.sql")
+    component.remove("grants.sql")
     connection = connect(empty_database)
-    install(connection, room.schema)
-    room.write(
+    install(connection, component.schema)
+    component.write(
         "functions/add_item.sql",
-        room.read("functions/add_item.sql")
+        component.read("functions/add_item.sql")
         + "create function sample.added() returns integer language sql as 'select 1';",
     )
-    upgrade(connection, room.schema)
+    upgrade(connection, component.schema)
     found = connection.execute(
         "select count(*) filter (where has_function_privilege('public', p.oid, 'execute')),"
         " count(*) from pg_proc p where p.proname in ('add_item', 'added')"
@@ -47,29 +47,29 @@ def test_a_replaced_function_is_not_executable_by_public(
 
 
 def test_a_migration_runs_once_and_data_stays(
-    empty_database: str, connect: Connect, room: Room
+    empty_database: str, connect: Connect, component: Component
 ) -> None:
     connection = connect(empty_database)
-    install(connection, room.schema)
+    install(connection, component.schema)
     connection.execute("select sample.add_item()")
     connection.commit()
-    room.add_note()
-    assert status(connection, room.schema).pending == ("0001_expand_add_note",)
+    component.add_note()
+    assert status(connection, component.schema).pending == ("0001_expand_add_note",)
     connection.rollback()
-    assert upgrade(connection, room.schema).migrations == ("0001_expand_add_note",)
-    assert upgrade(connection, room.schema).is_unchanged
+    assert upgrade(connection, component.schema).migrations == ("0001_expand_add_note",)
+    assert upgrade(connection, component.schema).is_unchanged
     assert connection.execute("select id, note from sample.item").fetchall() == [(1, "")]
 
 
 def test_a_migrated_schema_equals_a_fresh_one(
-    server: TestServer, connect: Connect, room: Room
+    server: TestServer, connect: Connect, component: Component
 ) -> None:
     with server.clone() as migrated, server.clone() as fresh:
         one, other = connect(migrated), connect(fresh)
-        install(one, room.schema)
-        room.add_note()
-        upgrade(one, room.schema)
-        install(other, room.schema)
+        install(one, component.schema)
+        component.add_note()
+        upgrade(one, component.schema)
+        install(other, component.schema)
         assert catalogue(one, "sample") == catalogue(other, "sample")
         recorded = "select name, breaks_older from sample.migration"
         assert one.execute(recorded).fetchall() == other.execute(recorded).fetchall()
@@ -78,67 +78,69 @@ def test_a_migrated_schema_equals_a_fresh_one(
 
 
 def test_what_a_migration_drops_is_made_again(
-    empty_database: str, connect: Connect, room: Room
+    empty_database: str, connect: Connect, component: Component
 ) -> None:
     connection = connect(empty_database)
-    install(connection, room.schema)
-    room.write("migrations/0001_contract_drop.sql", "drop function sample.add_item(hstore);")
-    upgrade(connection, room.schema)
+    install(connection, component.schema)
+    component.write("migrations/0001_contract_drop.sql", "drop function sample.add_item(hstore);")
+    upgrade(connection, component.schema)
     assert connection.execute("select sample.add_item()").fetchone() == (1,)
 
 
-def test_a_removed_file_is_forgotten(empty_database: str, connect: Connect, room: Room) -> None:
+def test_a_removed_file_is_forgotten(
+    empty_database: str, connect: Connect, component: Component
+) -> None:
     connection = connect(empty_database)
-    install(connection, room.schema)
-    room.remove("templates/greeting.sql")
-    room.write("grants.sql", room.read("grants.sql") + "-- changed\n")
-    upgrade(connection, room.schema)
+    install(connection, component.schema)
+    component.remove("templates/greeting.sql")
+    component.write("grants.sql", component.read("grants.sql") + "-- changed\n")
+    upgrade(connection, component.schema)
     assert connection.execute("select count(*) from sample.template").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("verb", [install, upgrade])
 def test_a_schema_newer_than_this_postroad_is_refused(
-    empty_database: str, connect: Connect, room: Room, verb: object
+    empty_database: str, connect: Connect, component: Component, verb: object
 ) -> None:
     connection = connect(empty_database)
-    room.add_note()
-    install(connection, room.schema)
-    room.remove("migrations/0001_expand_add_note.sql")
-    room.write("grants.sql", "select 'older';")
+    component.add_note()
+    install(connection, component.schema)
+    component.remove("migrations/0001_expand_add_note.sql")
+    component.write("grants.sql", "select 'older';")
     with pytest.raises(SchemaNewer, match="0001_expand_add_note") as refused:
-        verb(connection, room.schema)
+        verb(connection, component.schema)
     assert refused.value.hint
 
 
 def test_functions_of_a_newer_release_are_not_put_back(
-    empty_database: str, connect: Connect, room: Room
+    empty_database: str, connect: Connect, component: Component
 ) -> None:
     connection = connect(empty_database)
-    install(connection, room.schema)
+    install(connection, component.schema)
     connection.execute("insert into sample.release (version) values ('999.0.0')")
     connection.commit()
-    room.write("grants.sql", "select 'older';")
+    component.write("grants.sql", "select 'older';")
     with pytest.raises(SchemaNewer, match=r"999\.0\.0"):
-        upgrade(connection, room.schema)
+        upgrade(connection, component.schema)
 
 
 def test_a_process_starts_only_on_a_schema_that_fits(
-    empty_database: str, connect: Connect, room: Room
+    empty_database: str, connect: Connect, component: Component
 ) -> None:
     connection = connect(empty_database, autocommit=True)
     with pytest.raises(SchemaMissing):
-        require(connection, room.schema)
-    install(connection, room.schema)
-    require(connection, room.schema)
-    room.add_note()
+        require(connection, component.schema)
+    install(connection, component.schema)
+    require(connection, component.schema)
+    component.add_note()
     with pytest.raises(SchemaBehind, match="0001_expand_add_note"):
-        require(connection, room.schema)
-    upgrade(connection, room.schema)
-    room.remove("migrations/0001_expand_add_note.sql")
-    require(connection, room.schema)
-    room.add_note()
-    room.write("migrations/0002_contract_drop_run.sql", "select 1;")
-    upgrade(connection, room.schema)
-    room.remove("migrations/0002_contract_drop_run.sql")
+        require(connection, component.schema)
+    upgrade(connection, component.schema)
+    component.remove("migrations/0001_expand_add_note.sql")
+    require(connection, component.schema)
+    component.add_note()
+    component.write("migrations/0002_contract_drop_run.sql", "select 1;")
+    upgrade(connection, component.schema)
+    component.remove("migrations/0002_contract_drop_run.sql")
     with pytest.raises(SchemaNewer, match="0002_contract_drop_run"):
-        require(connection, room.schema)
+        require(connection, component.schema)

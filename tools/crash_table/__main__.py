@@ -15,7 +15,7 @@ from postroad.testing import TestServer
 from tools.crash_table.page import Row, page
 from tools.crash_table.run import Expected, kill, record
 from tools.crash_table.scenarios import SCENARIOS, Scenario
-from tools.crash_table.world import CALLS, Nursery, Point, Thread
+from tools.crash_table.world import CALLS, ForkServer, Point, Thread
 
 PAGE = Path(__file__).parents[2] / "docs/operate/exchange-crash-table.md"
 # More than any step makes; a step that never ends by itself would go on for ever.
@@ -32,7 +32,7 @@ def run(
     (folder / "bin_folder").write_text("")
     server = TestServer(folder)
     server.start()
-    nursery = Nursery()
+    fork_server = ForkServer()
     try:
         for scenario in SCENARIOS:
             is_wanted = not names or any(wanted in scenario.name for wanted in names)
@@ -40,7 +40,7 @@ def run(
             is_wanted &= not (has_companion and scenario.is_recovery)
             if not is_wanted or any(row.scenario == scenario.name for row in rows):
                 continue
-            row = _run_scenario(server, nursery, scenario, points_most, has_companion)
+            row = _run_scenario(server, fork_server, scenario, points_most, has_companion)
             rows.append(row)
             if store is not None:
                 line = json.dumps([row.scenario, row.points, row.violations])
@@ -48,7 +48,7 @@ def run(
                     file.write(line + "\n")
             print(row.scenario, dict(row.points), row.violations or "holds", flush=True)
     finally:
-        nursery.close()
+        fork_server.close()
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
     return rows
@@ -56,17 +56,19 @@ def run(
 
 def _run_scenario(
     server: TestServer,
-    nursery: Nursery,
+    fork_server: ForkServer,
     scenario: Scenario,
     points_most: int,
     has_companion: bool,
 ) -> Row:
     row = Row(scenario.name)
-    expected = record(server, nursery, scenario)
+    expected = record(server, fork_server, scenario)
     for thread, call in _kinds(scenario, expected):
         for nth in range(1, points_most + 1):
             point = Point(thread, call, nth)
-            outcome = kill(server, nursery, scenario, point, expected, has_companion=has_companion)
+            outcome = kill(
+                server, fork_server, scenario, point, expected, has_companion=has_companion
+            )
             row.violations += [f"{point}: {text}" for text in outcome.violations]
             if not outcome.was_killed:
                 break

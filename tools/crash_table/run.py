@@ -11,7 +11,7 @@ from typing import Any
 from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer
 from tools.crash_table.scenarios import Scenario
-from tools.crash_table.world import Nursery, Point, Thread, World
+from tools.crash_table.world import ForkServer, Point, Thread, World
 
 __all__ = ["Expected", "Outcome", "kill", "record"]
 
@@ -32,9 +32,9 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
 
 
-def record(server: TestServer, nursery: Nursery, scenario: Scenario) -> Expected:
+def record(server: TestServer, fork_server: ForkServer, scenario: Scenario) -> Expected:
     """Run without a fault. Raises AssertionError if anything does not hold."""
-    with _world(server, nursery, scenario) as world:
+    with _world(server, fork_server, scenario) as world:
         given = scenario.before(world)
         if scenario.is_recovery:
             assert world.start(is_recorded=True)
@@ -51,7 +51,7 @@ def record(server: TestServer, nursery: Nursery, scenario: Scenario) -> Expected
 
 def kill(
     server: TestServer,
-    nursery: Nursery,
+    fork_server: ForkServer,
     scenario: Scenario,
     point: Point,
     expected: Expected | None = None,
@@ -63,7 +63,7 @@ def kill(
     The call is repeated at the restarted server, or at its companion.
     """
     outcome = Outcome()
-    with _world(server, nursery, scenario, has_companion) as world:
+    with _world(server, fork_server, scenario, has_companion) as world:
         try:
             given = scenario.before(world)
             if scenario.is_recovery:
@@ -96,10 +96,10 @@ def _step(world: World, scenario: Scenario, given: Any) -> Any:
 
 @contextmanager
 def _world(
-    server: TestServer, nursery: Nursery, scenario: Scenario, has_companion: bool = False
+    server: TestServer, fork_server: ForkServer, scenario: Scenario, has_companion: bool = False
 ) -> Iterator[World]:
     with server.clone(*SCHEMAS) as dsn:
-        world = World(dsn, nursery, has_companion=has_companion, **scenario.settings)
+        world = World(dsn, fork_server, has_companion=has_companion, **scenario.settings)
         try:
             world.start()
             yield world

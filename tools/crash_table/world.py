@@ -59,7 +59,7 @@ class Point:
         return f"{self.call} {self.nth} of thread {self.thread}"
 
 
-class Nursery:
+class ForkServer:
     """Forks servers from a process that has everything imported."""
 
     def __init__(self) -> None:
@@ -100,12 +100,12 @@ class World:
     """
 
     def __init__(
-        self, dsn: str, nursery: Nursery, *, has_companion: bool = False, **settings: Any
+        self, dsn: str, fork_server: ForkServer, *, has_companion: bool = False, **settings: Any
     ) -> None:
         self.has_companion = self.is_with_others = has_companion
         self._companion: tuple[int, int] | None = None
         self.dsn = dsn
-        self.nursery = nursery
+        self.fork_server = fork_server
         self.settings = {**SETTINGS, **settings}
         self.root = Path(tempfile.mkdtemp(prefix="crash-"))
         self._ready = self.root.with_name(f"{self.root.name}.ready")
@@ -165,7 +165,7 @@ class World:
 
     def _spawn(self, port: int, *, is_held: bool = False) -> int:
         self._ready.unlink(missing_ok=True)
-        return self.nursery.spawn(
+        return self.fork_server.spawn(
             dsn=self.dsn,
             root=str(self.root),
             port=port,
@@ -253,7 +253,7 @@ class World:
                     self._companion = None
                     self.has_companion = False
                 elif not self.start():
-                    said = self.nursery.said()
+                    said = self.fork_server.said()
                     raise AssertionError(f"the server does not start after a kill: {said}")
 
     def kill(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from postroad.testing import TestServer
 from tools.crash_table.run import kill
 from tools.crash_table.scenarios import SCENARIOS
-from tools.crash_table.world import Nursery, Point
+from tools.crash_table.world import ForkServer, Point
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -23,10 +23,10 @@ POINTS = (
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 KILLS = [
@@ -38,9 +38,9 @@ KILLS = [
 
 @pytest.mark.parametrize(("name", "point", "has_companion"), KILLS, ids=lambda each: str(each))
 def test_nothing_breaks_when_the_server_is_killed_at(
-    server: TestServer, nursery: Nursery, name: str, point: Point, has_companion: bool
+    server: TestServer, fork_server: ForkServer, name: str, point: Point, has_companion: bool
 ) -> None:
     scenario = next(each for each in SCENARIOS if each.name == name)
-    outcome = kill(server, nursery, scenario, point, has_companion=has_companion)
+    outcome = kill(server, fork_server, scenario, point, has_companion=has_companion)
     assert outcome.was_killed
     assert outcome.violations == []

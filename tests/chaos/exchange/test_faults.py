@@ -20,7 +20,7 @@ from postroad.exchange.check import check
 from postroad.exchange.files import Storage
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import BASE, Caller, Room
+from tests.fixtures.exchange import BASE, Caller, LocalExchange
 
 pytestmark = pytest.mark.chaos
 
@@ -72,7 +72,7 @@ async def _cycle(phone: Caller, erp: Caller, id_: str) -> None:
 
 
 async def test_a_disk_that_fails_fails_requests_cleanly_and_all_goes_on_after(
-    exchange: Room, broken: Callable[[str, int], None]
+    exchange: LocalExchange, broken: Callable[[str, int], None]
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for number, (name, code) in enumerate(FAULTS.values()):
@@ -107,7 +107,7 @@ async def test_a_disk_that_fails_fails_requests_cleanly_and_all_goes_on_after(
 
 
 @pytest.fixture
-def small_disk(exchange: Room) -> Iterator[Path]:
+def small_disk(exchange: LocalExchange) -> Iterator[Path]:
     """A real file system of 1 MiB for one database."""
     place = exchange.root / "tiny"
     place.mkdir()
@@ -123,7 +123,7 @@ def small_disk(exchange: Room) -> Iterator[Path]:
 
 
 async def test_a_full_disk_of_one_database_leaves_the_others_alone(
-    exchange: Room, small_disk: Path
+    exchange: LocalExchange, small_disk: Path
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("first", "tiny")
@@ -139,7 +139,7 @@ async def test_a_full_disk_of_one_database_leaves_the_others_alone(
 
 
 @pytest.fixture
-def other_disk(exchange: Room) -> Iterator[Callable[[Path], None]]:
+def other_disk(exchange: LocalExchange) -> Iterator[Callable[[Path], None]]:
     """A function that puts a folder on a file system of its own."""
     mounted: list[Path] = []
 
@@ -159,7 +159,7 @@ def other_disk(exchange: Room) -> Iterator[Callable[[Path], None]]:
 
 
 async def test_folders_on_several_disks_are_moved_between_by_copy(
-    exchange: Room, other_disk: Callable[[Path], None]
+    exchange: LocalExchange, other_disk: Callable[[Path], None]
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     scan = {"content_base64": "AAEC", "media_type": "image/png"}
@@ -189,8 +189,8 @@ async def test_folders_on_several_disks_are_moved_between_by_copy(
 class Proxy:
     """Loses, delays, doubles and cuts; every call reaches the server at least once in the end."""
 
-    def __init__(self, room: Room, seed: int) -> None:
-        self._room = room
+    def __init__(self, local: LocalExchange, seed: int) -> None:
+        self._local = local
         self._random = random.Random(seed)
         self._late: list[asyncio.Task[Any]] = []
         self.tally: dict[str, int] = {}
@@ -219,16 +219,16 @@ class Proxy:
     async def _again(self, caller: Caller, method: str, path: str, more: Any) -> None:
         """A copy of a request that arrives much later, out of order."""
         for _ in range(self._random.randint(1, 6)):
-            await self._room.server.signals.wait("swept")
+            await self._local.server.signals.wait("swept")
         await caller.call(method, path, **more)
 
     async def _cut(self, caller: Caller, method: str, path: str, more: Any) -> None:
         """The connection breaks in the middle of the request or of the answer."""
-        request = caller.http.build_request(method, f"{self._room.server.url}{BASE}{path}", **more)
+        request = caller.http.build_request(method, f"{self._local.server.url}{BASE}{path}", **more)
         raw = f"{method} {BASE}{path} HTTP/1.1\r\n".encode()
         raw += b"".join(name + b": " + value + b"\r\n" for name, value in request.headers.raw)
         raw += b"\r\n" + request.content
-        port = int(self._room.server.url.rsplit(":", 1)[1])
+        port = int(self._local.server.url.rsplit(":", 1)[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(raw[: self._random.randint(1, len(raw))])
         await writer.drain()
@@ -242,14 +242,14 @@ class Proxy:
 
 
 @pytest.fixture
-async def proxy(exchange: Room) -> AsyncIterator[Proxy]:
+async def proxy(exchange: LocalExchange) -> AsyncIterator[Proxy]:
     proxy = Proxy(exchange, 7)
     yield proxy
     await proxy.close()
 
 
 async def test_a_network_that_loses_doubles_reorders_and_cuts_changes_nothing(
-    exchange: Room, proxy: Proxy
+    exchange: LocalExchange, proxy: Proxy
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     effects: list[str] = []
@@ -290,7 +290,9 @@ async def test_a_network_that_loses_doubles_reorders_and_cuts_changes_nothing(
     assert len(proxy.tally) == 6, proxy.tally
 
 
-async def test_a_client_that_sleeps_longer_than_its_time_does_nothing_twice(exchange: Room) -> None:
+async def test_a_client_that_sleeps_longer_than_its_time_does_nothing_twice(
+    exchange: LocalExchange,
+) -> None:
     await exchange.restart(started_timeout="300ms")
     phone, slow, quick = (exchange.caller(name) for name in ("phone", "slow", "quick"))
     await phone.send("m1")

@@ -25,7 +25,7 @@ from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer, wait_until
 from tests.chaos.exchange.pair import Pair
 from tests.chaos.exchange.soak_erp import INSTALL
-from tools.crash_table.world import Nursery, World
+from tools.crash_table.world import ForkServer, World
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -137,10 +137,10 @@ def _kill(
 
 @contextlib.contextmanager
 def _stage(server: TestServer, kind: type[World]) -> Iterator[tuple[World, Erps]]:
-    nursery = Nursery()
+    fork_server = ForkServer()
     with server.clone(*SCHEMAS) as journal, server.clone() as own, contextlib.ExitStack() as ends:
-        ends.callback(nursery.close)
-        world = kind(journal, nursery, **SETTINGS)
+        ends.callback(fork_server.close)
+        world = kind(journal, fork_server, **SETTINGS)
         ends.callback(world.close)
         world.start()
         erps = Erps(world, own)

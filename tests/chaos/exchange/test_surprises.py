@@ -17,7 +17,7 @@ from postroad.exchange.check import check
 from postroad.exchange.files import Storage
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import TestServer, wait_until_async
-from tests.fixtures.exchange import BASE, Caller, Room, new_root
+from tests.fixtures.exchange import BASE, Caller, LocalExchange, new_root
 
 pytestmark = pytest.mark.chaos
 
@@ -29,7 +29,7 @@ CYCLES = 200 if IS_FULL else 40
 
 @pytest.mark.timeout(1200 if IS_FULL else 180)
 async def test_no_request_that_the_openapi_document_allows_or_forbids_is_a_500(
-    exchange: Room,
+    exchange: LocalExchange,
 ) -> None:
     await exchange.caller("phone").send("m1")
     admin = exchange.caller("admin", is_admin=True)
@@ -80,7 +80,7 @@ class Model:
         self.erp_committed: set[str] = set()
 
 
-async def _step(room: Room, model: Model, step: str, callers: tuple[Any, Any]) -> None:
+async def _step(local: LocalExchange, model: Model, step: str, callers: tuple[Any, Any]) -> None:
     phone, erp = callers
     process = model.process
     match step:
@@ -127,7 +127,7 @@ async def _step(room: Room, model: Model, step: str, callers: tuple[Any, Any]) -
             model.in_doubt.clear()
             model.process = answer.get("process")
         case "restart":
-            await room.restart()
+            await local.restart()
             if process is not None and model.is_prepared:
                 model.in_doubt[process["id"]] = [file["id"] for file in process["files"]]
                 model.process, model.is_prepared = None, False
@@ -140,22 +140,22 @@ def test_a_model_agrees_with_every_order_of_events(server: TestServer) -> None:
 
     async def story(steps: list[str]) -> None:
         with server.clone(*SCHEMAS) as dsn:
-            room = Room(dsn, new_root(), suspect_after=1000)
-            await room.server.start()
-            await room.server.ready()
+            local = LocalExchange(dsn, new_root(), suspect_after=1000)
+            await local.server.start()
+            await local.server.ready()
             try:
-                callers = room.caller("phone"), room.caller("erp")
+                callers = local.caller("phone"), local.caller("erp")
                 model = Model()
                 for step in steps:
-                    await _step(room, model, step, callers)
-                rows = room.rows("select id, state from exchange.message where kind = 'message'")
+                    await _step(local, model, step, callers)
+                rows = local.rows("select id, state from exchange.message where kind = 'message'")
                 done = {row["id"] for row in rows if row["state"] == "done"}
                 assert done == model.committed
                 assert {row["id"] for row in rows} == set(model.sent)
             finally:
-                await room.close()
+                await local.close()
             with psycopg.connect(dsn) as connection:
-                assert check(connection, Storage(room.root)) == []
+                assert check(connection, Storage(local.root)) == []
 
     @settings(max_examples=STORIES, deadline=None, database=None, derandomize=True)
     @given(STEPS)
@@ -172,12 +172,12 @@ async def test_postgresql_stopped_at_once_in_the_middle_of_calls(own_server: Tes
     from postroad.cli.components import SCHEMAS
 
     name = own_server.create(own_server.template(*SCHEMAS))
-    room = Room(own_server.dsn(name), new_root())
-    await room.server.start()
-    await room.server.ready()
-    working = asyncio.create_task(_work(room.caller("phone"), room.caller("erp"), CYCLES))
+    local = LocalExchange(own_server.dsn(name), new_root())
+    await local.server.start()
+    await local.server.ready()
+    working = asyncio.create_task(_work(local.caller("phone"), local.caller("erp"), CYCLES))
     for _ in range(3):
-        await room.server.signals.wait("swept")
+        await local.server.signals.wait("swept")
         postmaster = read_postmaster(own_server.embedded.cluster.data)
         assert postmaster is not None
         # As `pg_ctl stop -m immediate` does.
@@ -189,9 +189,9 @@ async def test_postgresql_stopped_at_once_in_the_middle_of_calls(own_server: Tes
         await wait_until_async(is_down, what="PostgreSQL is down")
         await asyncio.to_thread(own_server.embedded.revive)
     assert await working == [f"m{number}" for number in range(CYCLES)]
-    rows = room.rows("select id, state from exchange.message where kind = 'message'")
+    rows = local.rows("select id, state from exchange.message where kind = 'message'")
     assert {row["id"]: row["state"] for row in rows} == dict.fromkeys(await working, "done")
-    await room.close()
+    await local.close()
 
 
 async def _work(phone: Caller, erp: Caller, count: int) -> list[str]:

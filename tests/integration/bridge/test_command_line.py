@@ -34,18 +34,18 @@ class Said(NamedTuple):
         return json.loads(self.out)
 
 
-class House(NamedTuple):
+class TwoDatabases(NamedTuple):
     a: str
     b: str
     say: Callable[..., Said]
 
 
 @pytest.fixture
-def house(
+def databases(
     one_version: Databases,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> House:
+) -> TwoDatabases:
     a, b = one_version(2)
     queue(a)
     monkeypatch.setenv("POSTROAD_BRIDGE__DATABASES__DB_A", a)
@@ -58,11 +58,11 @@ def house(
         assert isinstance(leaving.value.code, int)
         return Said(leaving.value.code, captured.out, captured.err)
 
-    return House(a, b, say)
+    return TwoDatabases(a, b, say)
 
 
-def test_a_bridge_lives_on_the_command_line(house: House) -> None:
-    say = house.say
+def test_a_bridge_lives_on_the_command_line(databases: TwoDatabases) -> None:
+    say = databases.say
     assert "no bridges" in say("list").error
     assert (
         "would be added" in say("add", "orders", "--from", "db_a", "--to", "db_b", "--dry-run").out
@@ -78,7 +78,7 @@ def test_a_bridge_lives_on_the_command_line(house: House) -> None:
     )  # fmt: skip
     assert second.json["name"] == "orders_2"
     assert [each["name"] for each in say("list", "--json").json] == ["orders", "orders_2"]
-    run(house.a, "select mbus.post_orders('n=>1', null, 'region=>eu')")
+    run(databases.a, "select mbus.post_orders('n=>1', null, 'region=>eu')")
     status = {each["name"]: each for each in say("status", "--json").json}
     assert (status["orders"]["lag"], status["orders_2"]["lag"]) == (1, 1)
     assert status["orders"]["problem"].startswith("no process runs it")
@@ -87,7 +87,7 @@ def test_a_bridge_lives_on_the_command_line(house: House) -> None:
     assert say("resume", "orders_2", "--json").json["was"] == "paused"
     assert say("drain", "orders").code == 0
     assert "running" in say("run", "--seconds", "3").error
-    assert [len(taken(house.b, name)) for name in ("orders", "eu")] == [1, 1]
+    assert [len(taken(databases.b, name)) for name in ("orders", "eu")] == [1, 1]
     assert "orders" in say("status").out
     wait_until(
         lambda: (
@@ -100,29 +100,29 @@ def test_a_bridge_lives_on_the_command_line(house: House) -> None:
     assert [each["name"] for each in say("list", "--json").json] == ["orders_2"]
 
 
-def test_what_goes_wrong_is_said_with_a_way_out(house: House) -> None:
-    unknown = house.say("add", "orders", "--from", "db_a", "--to", "db_z")
+def test_what_goes_wrong_is_said_with_a_way_out(databases: TwoDatabases) -> None:
+    unknown = databases.say("add", "orders", "--from", "db_a", "--to", "db_z")
     assert unknown.code == 2
     assert "POSTROAD_BRIDGE__DATABASES__DB_Z" in unknown.error
-    assert house.say("add", "nothing", "--from", "db_a", "--to", "db_b").code == 3
-    assert house.say("pause", "nothing").code == 3
-    secret = house.say("add", "orders", "--from", "home", "--to", "postgresql://u:geheim@h/d")
+    assert databases.say("add", "nothing", "--from", "db_a", "--to", "db_b").code == 3
+    assert databases.say("pause", "nothing").code == 3
+    secret = databases.say("add", "orders", "--from", "home", "--to", "postgresql://u:geheim@h/d")
     assert secret.code == 2
     assert "geheim" not in secret.error + secret.out
 
 
 def test_shards_are_listed_with_what_waits_in_them(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    databases: TwoDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "bridge.shards" in house.say("shards", "list").error
+    assert "bridge.shards" in databases.say("shards", "list").error
     monkeypatch.setenv("POSTROAD_BRIDGE__SHARDS__ORDERS__DB_A", "2")
     monkeypatch.setenv("POSTROAD_BRIDGE__SHARDS__ORDERS__DB_B", "0")
-    found = house.say("shards", "list", "orders", "--json").json
+    found = databases.say("shards", "list", "orders", "--json").json
     assert [(each["name"], each["weight"], each["depth"]) for each in found] == [
         ("db_a", 2, 0),
         ("db_b", 0, None),
     ]
-    assert "the queue does not exist there" in house.say("shards", "list").out
+    assert "the queue does not exist there" in databases.say("shards", "list").out
 
 
 def test_every_command_has_an_example() -> None:
@@ -137,7 +137,9 @@ def test_every_command_has_an_example() -> None:
     ] == []
 
 
-def test_bridges_of_the_settings_are_opened_and_measured(house: House, tmp_path: Path) -> None:
+def test_bridges_of_the_settings_are_opened_and_measured(
+    databases: TwoDatabases, tmp_path: Path
+) -> None:
     settings = tmp_path / "postroad.toml"
     settings.write_text(
         "[bridge.bridges.eu]\n"
@@ -145,12 +147,12 @@ def test_bridges_of_the_settings_are_opened_and_measured(house: House, tmp_path:
         "selector = \"(t.properties->'region')='eu'\"\n",
         encoding="utf-8",
     )
-    run(house.a, "select mbus.post_orders('n=>0')")
+    run(databases.a, "select mbus.post_orders('n=>0')")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     with Process(
-        "--database-url", house.a, "--config-file", str(settings),
+        "--database-url", databases.a, "--config-file", str(settings),
         "bridge", "run", "--metrics-port", port,
     ):  # fmt: skip
 
@@ -163,8 +165,8 @@ def test_bridges_of_the_settings_are_opened_and_measured(house: House, tmp_path:
             return text if 'postroad_bridge_up{bridge="eu"' in text else ""
 
         page = wait_until(measured, what="metrics of the bridge")
-        run(house.a, "select mbus.post_orders('n=>1', null, 'region=>eu')")
-        wait_until(lambda: depth(house.b, "default", "orders_eu") == 1, what="it crossed")
+        run(databases.a, "select mbus.post_orders('n=>1', null, 'region=>eu')")
+        wait_until(lambda: depth(databases.b, "default", "orders_eu") == 1, what="it crossed")
     assert 'postroad_bridge_lag_messages{bridge="eu",source="home",target="db_b"} 0.0' in page
 
 
@@ -176,30 +178,30 @@ async def test_a_growing_lag_raises_an_alert_and_the_all_clear(one_version: Data
     # Nobody carries: the target is where nothing listens.
     away = Addresses(a, {"there": f"{b} port=1"})
     run(a, "select bridge.register('out', 'database', 'home', 'there', 'orders', 'orders')")
-    house = BridgeSupervisor(
+    supervisor = BridgeSupervisor(
         away,
         settings,
         reload_interval=timedelta(milliseconds=100),
         watch=timedelta(milliseconds=100),
     )
-    house.signals.listen("lag")
+    supervisor.signals.listen("lag")
 
     def reports() -> list[Any]:
         return run(a, "select is_raise, key from alerts.report order by id")
 
-    async with house:
+    async with supervisor:
 
         async def grow() -> bool:
             run(a, "select mbus.post_orders('n=>1')")
-            return bool(house.signals._listeners["lag"].qsize())
+            return bool(supervisor.signals._listeners["lag"].qsize())
 
         await wait_until_async(grow, what="the lag is noticed")
-        assert await house.signals.wait("lag") == ("out", True)
+        assert await supervisor.signals.wait("lag") == ("out", True)
         taken_away = await asyncio.to_thread(
             run, a, "select count(*) from mbus.consumen_orders_by_to_out(10000)"
         )
         assert taken_away[0][0] > 0
-        assert await house.signals.wait("lag") == ("out", False)
+        assert await supervisor.signals.wait("lag") == ("out", False)
     assert reports() == [(True, "bridge/lag/out"), (False, "bridge/lag/out")]
 
 

@@ -1,4 +1,4 @@
-"""How Celery finds the room: by entry points, and on the embedded server without any address."""
+"""Celery finds the transport by entry points, and on the embedded server without an address."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ create table "DummyNode" (
   "CorrelationId" uuid not null default gen_random_uuid(), "Name" varchar(50) not null,
   "ParentId" bigint references "DummyNode" deferrable initially immediate);
 """
-# The room's clock with an offset, as tests want it.
+# The schema's clock with an offset, as tests want it.
 CLOCK = """
 create table clock (ahead interval not null);
 insert into clock values ('0');

@@ -1,4 +1,4 @@
-"""An alert of the room ends with what it was raised for, in whatever way that ends."""
+"""An alert of coordination ends with what it was raised for, in whatever way that ends."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from postroad.coordination.sample import install_sample
 from postroad.postgres import connect, install
 from postroad.testing import TestServer, wait_until_async
 from postroad.web.cursors import encode_cursor
-from tests.integration.coordination.house import House, open_house
+from tests.integration.coordination.deployment import Deployment, open_deployment
 
 BEARER = {"Authorization": "Bearer pr_secret"}
 ITEM = {"CorrelationId": "00000000-0000-0000-0000-000000000001", "Name": "one"}
@@ -27,9 +27,9 @@ ITEM = {"CorrelationId": "00000000-0000-0000-0000-000000000001", "Name": "one"}
 @asynccontextmanager
 async def _served(
     server: TestServer, headers: dict[str, str] = BEARER
-) -> AsyncIterator[tuple[House, httpx.AsyncClient]]:
-    async with open_house(server) as house:
-        dsns = house.dsns
+) -> AsyncIterator[tuple[Deployment, httpx.AsyncClient]]:
+    async with open_deployment(server) as deployment:
+        dsns = deployment.dsns
         gateway = Gateway(
             dsns["writer"],
             dsns["coordinator"],
@@ -43,7 +43,7 @@ async def _served(
                 base_url=f"{gateway.url}/coordination/v1", timeout=30, headers=headers
             ) as client,
         ):
-            yield house, client
+            yield deployment, client
 
 
 async def test_a_body_without_a_content_type_is_read_as_json(newest_server: TestServer) -> None:
@@ -56,7 +56,7 @@ async def test_a_body_without_a_content_type_is_read_as_json(newest_server: Test
 
 
 async def test_a_row_lives_its_life_through_the_gateway(newest_server: TestServer) -> None:
-    async with _served(newest_server) as (house, client):
+    async with _served(newest_server) as (deployment, client):
         created = await client.post("/entities/DummyItem", json=ITEM)
         assert created.status_code == 201
         event, key = created.json()["event_id"], created.json()["row"]["Id"]
@@ -81,7 +81,7 @@ async def test_a_row_lives_its_life_through_the_gateway(newest_server: TestServe
         event = gone.json()["event_id"]
         missing = await client.get(address, params={"after": event})
         assert (missing.status_code, missing.json()["code"]) == (404, "coordination_row_not_found")
-        assert await house.until_finished(event) == "Committed"
+        assert await deployment.until_finished(event) == "Committed"
         detail = (await client.get(f"/events/{event}")).json()
         assert detail["event"]["mode"] == "two-phase"
         states = [step["state"] for step in detail["timeline"]]
@@ -105,7 +105,7 @@ async def test_a_row_lives_its_life_through_the_gateway(newest_server: TestServe
 
 
 async def test_bad_requests_are_refused_where_they_are_made(newest_server: TestServer) -> None:
-    async with _served(newest_server) as (house, client):
+    async with _served(newest_server) as (deployment, client):
         refusals = [
             await client.post("/entities/DummyItem", json={**ITEM, "Name": "x" * 51}),
             await client.post("/entities/DummyItem", json={**ITEM, "Unknown": 1}),
@@ -128,7 +128,9 @@ async def test_bad_requests_are_refused_where_they_are_made(newest_server: TestS
             await client.post("/events/4711/retry"),
         ]
         assert [each.status_code for each in unknown] == [404] * len(unknown)
-        assert await house.run("writer", 'select count(*) from coordination."AppEvent"') == [(0,)]
+        assert await deployment.run("writer", 'select count(*) from coordination."AppEvent"') == [
+            (0,)
+        ]
 
 
 async def test_what_nothing_could_pass_is_refused_instead_of_answered_with_nothing(
@@ -159,9 +161,9 @@ async def test_what_nothing_could_pass_is_refused_instead_of_answered_with_nothi
 
 
 async def test_an_event_is_known_as_soon_as_it_is_written(newest_server: TestServer) -> None:
-    async with _served(newest_server) as (house, client):
+    async with _served(newest_server) as (deployment, client):
         # The Coordinator hears of nothing.
-        await house.services["writer"].stop()
+        await deployment.services["writer"].stop()
         created = await client.post("/entities/DummyItem", json=ITEM, params={"mode": "two-phase"})
         event, key = created.json()["event_id"], created.json()["row"]["Id"]
         location = f"/coordination/v1/entities/DummyItem/{key}?after={event}"
@@ -172,19 +174,19 @@ async def test_an_event_is_known_as_soon_as_it_is_written(newest_server: TestSer
         assert len((await client.get(f"/events/{event}/payloads")).json()["items"]) == 1
         # What an operator wants of it waits until it can be done.
         cancelling = asyncio.create_task(client.post(f"/events/{event}/cancel"))
-        async with Writer(house.dsns["writer"]):
+        async with Writer(deployment.dsns["writer"]):
             assert (await cancelling).status_code in (202, 409)
 
 
 async def test_a_reader_that_keeps_fewer_columns_is_read_as_it_is(
     newest_server: TestServer,
 ) -> None:
-    async with _served(newest_server) as (house, client):
+    async with _served(newest_server) as (deployment, client):
         created = await client.post("/entities/DummyItem", json=ITEM)
         event, key = created.json()["event_id"], created.json()["row"]["Id"]
         await client.get("/entities/DummyItem", params={"after": event})
-        await house.run("lists", 'alter table "DummyItem" drop column "CorrelationId" cascade')
-        await house.run(
+        await deployment.run("lists", 'alter table "DummyItem" drop column "CorrelationId" cascade')
+        await deployment.run(
             "lists", "select coordination.replicate('\"DummyItem\"', p_is_subset => true)"
         )
 
@@ -248,10 +250,10 @@ create table "Price" ("Id" bigint primary key, "Amount" numeric, "Rate" double p
 
 
 async def test_values_travel_exactly(newest_server: TestServer) -> None:
-    async with _served(newest_server) as (house, client):
+    async with _served(newest_server) as (deployment, client):
         for part, register in (("writer", "track"), ("lists", "replicate")):
-            await house.run(part, EXACT_TABLE)
-            await house.run(part, f"select coordination.{register}('\"Price\"')")
+            await deployment.run(part, EXACT_TABLE)
+            await deployment.run(part, f"select coordination.{register}('\"Price\"')")
 
         async def followed() -> bool:
             return (await client.get("/entities/Price")).status_code == 200
@@ -270,9 +272,9 @@ async def test_values_travel_exactly(newest_server: TestServer) -> None:
         wanted = [
             ("123456789015.123456", "-0", '{"weight": 0.12345678901234567890123}', "[0:1]={7,8}")
         ]
-        assert await house.run("writer", stored) == wanted
+        assert await deployment.run("writer", stored) == wanted
         read = await client.get(address, params=after)
-        assert await house.run("lists", stored) == wanted
+        assert await deployment.run("lists", stored) == wanted
         # What a client reads and sends back is what was there, even if it reads numbers as floats.
         row = read.json()
         assert (row["Amount"], row["Levels"]) == ("123456789015.123456", "[0:1]={7,8}")
@@ -280,7 +282,7 @@ async def test_values_travel_exactly(newest_server: TestServer) -> None:
         del row["Id"], row["Facts"]
         changed = await client.patch(address, json=row, headers={"If-Match": read.headers["etag"]})
         assert changed.status_code == 200, changed.text
-        assert await house.run("writer", stored) == wanted
+        assert await deployment.run("writer", stored) == wanted
         listed = await client.get("/entities/Price")
         assert listed.json()["items"] == [read.json()]
         assert "0.12345678901234567890123" in listed.text
@@ -290,12 +292,12 @@ async def test_values_travel_exactly(newest_server: TestServer) -> None:
 
 
 async def test_a_key_may_have_several_parts_and_any_character(newest_server: TestServer) -> None:
-    async with _served(newest_server) as (house, client):
+    async with _served(newest_server) as (deployment, client):
         for part, register in (("writer", "track"), ("lists", "replicate")):
-            await house.run(
+            await deployment.run(
                 part, 'create table "Line" (a text, b numeric, note text, primary key (a, b))'
             )
-            await house.run(part, f"select coordination.{register}('\"Line\"')")
+            await deployment.run(part, f"select coordination.{register}('\"Line\"')")
 
         async def followed() -> bool:
             return (await client.get("/entities/Line")).status_code == 200

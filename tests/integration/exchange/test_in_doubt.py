@@ -13,23 +13,23 @@ from postroad.exchange import operations, status
 from postroad.exchange.errors import NotRestored
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import Caller, Room
+from tests.fixtures.exchange import Caller, LocalExchange
 
 REPLY = {"name": "r1", "recipient": "phone", "body": 1}
 MESSAGE, ANSWER = "1_m1_from_phone_to_any.json", "1_r1_from_erp_to_phone.json"
 
 
-async def _in_doubt(room: Room, **settings: Any) -> tuple[Caller, Caller, str]:
+async def _in_doubt(local: LocalExchange, **settings: Any) -> tuple[Caller, Caller, str]:
     """A process that was ready to commit when the server was restarted."""
-    phone, erp = room.caller("phone"), room.caller("erp")
+    phone, erp = local.caller("phone"), local.caller("erp")
     await phone.send("m1")
     process = await erp.begin()
     await erp.prepare(process["id"], [REPLY])
-    await room.restart(**settings)
+    await local.restart(**settings)
     return phone, erp, process["id"]
 
 
-async def test_a_restart_puts_what_was_ready_in_doubt(exchange: Room) -> None:
+async def test_a_restart_puts_what_was_ready_in_doubt(exchange: LocalExchange) -> None:
     _, erp, process = await _in_doubt(exchange)
     assert exchange.state(process) == "UNKNOWN"
     assert exchange.files() == {"Unknown": sorted([MESSAGE, ANSWER])}
@@ -37,7 +37,7 @@ async def test_a_restart_puts_what_was_ready_in_doubt(exchange: Room) -> None:
     assert await erp.start() == {"status": "RESOLVE", "processes": [process]}
 
 
-async def test_the_answer_rides_on_api_1(exchange: Room) -> None:
+async def test_the_answer_rides_on_api_1(exchange: LocalExchange) -> None:
     phone, _, process = await _in_doubt(exchange)
     other = exchange.caller("other")
     waiting = await other.start(resolved={process: "INFLIGHT"})
@@ -50,7 +50,7 @@ async def test_the_answer_rides_on_api_1(exchange: Room) -> None:
     assert exchange.alerts() == []
 
 
-async def test_aborted_hands_the_files_out_again_in_the_same_call(exchange: Room) -> None:
+async def test_aborted_hands_the_files_out_again_in_the_same_call(exchange: LocalExchange) -> None:
     phone, _, process = await _in_doubt(exchange)
     again = await exchange.caller("other").start(resolved={process: "ABORTED"})
     assert [file["id"] for file in again["process"]["files"]] == ["m1"]
@@ -67,7 +67,7 @@ async def test_aborted_hands_the_files_out_again_in_the_same_call(exchange: Room
     ],
 )
 async def test_a_late_answer_of_the_owner_settles(
-    exchange: Room, verb: str, files: dict[str, list[str]]
+    exchange: LocalExchange, verb: str, files: dict[str, list[str]]
 ) -> None:
     _, erp, process = await _in_doubt(exchange)
     assert await erp.end(process, verb) == (200, {"status": "OK"})
@@ -75,13 +75,15 @@ async def test_a_late_answer_of_the_owner_settles(
     assert exchange.alerts() == []
 
 
-async def test_a_repeated_prepare_in_doubt_is_still_ok(exchange: Room) -> None:
+async def test_a_repeated_prepare_in_doubt_is_still_ok(exchange: LocalExchange) -> None:
     _, erp, process = await _in_doubt(exchange)
     assert await erp.prepare(process, [REPLY]) == (200, {"status": "OK"})
     assert exchange.state(process) == "UNKNOWN"
 
 
-async def test_at_level_manual_the_work_goes_on_and_a_person_settles(exchange: Room) -> None:
+async def test_at_level_manual_the_work_goes_on_and_a_person_settles(
+    exchange: LocalExchange,
+) -> None:
     exchange.rows("select exchange.add_database('sales', 'manual')")
     phone, erp, process = await _in_doubt(exchange)
     assert (await erp.start())["status"] == "IDLE"
@@ -93,7 +95,7 @@ async def test_at_level_manual_the_work_goes_on_and_a_person_settles(exchange: R
     assert MESSAGE in exchange.files()["Messages"]
 
 
-async def test_ready_to_commit_outlives_its_time(exchange: Room) -> None:
+async def test_ready_to_commit_outlives_its_time(exchange: LocalExchange) -> None:
     await exchange.restart(ready_timeout="300ms")
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -104,7 +106,7 @@ async def test_ready_to_commit_outlives_its_time(exchange: Room) -> None:
     assert exchange.files() == {"Log": [MESSAGE], "Messages": [ANSWER]}
 
 
-async def test_started_times_out_and_its_owner_is_cancelled(exchange: Room) -> None:
+async def test_started_times_out_and_its_owner_is_cancelled(exchange: LocalExchange) -> None:
     await exchange.restart(started_timeout="300ms")
     phone, erp, other = (exchange.caller(name) for name in ("phone", "erp", "other"))
     await phone.send("m1")
@@ -118,7 +120,7 @@ async def test_started_times_out_and_its_owner_is_cancelled(exchange: Room) -> N
     assert exchange.state(second["id"]) in ("STARTED", "CANCELLED")
 
 
-async def test_renewing_keeps_a_process(exchange: Room) -> None:
+async def test_renewing_keeps_a_process(exchange: LocalExchange) -> None:
     await exchange.restart(started_timeout="1s")
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -133,7 +135,7 @@ async def test_renewing_keeps_a_process(exchange: Room) -> None:
     assert (await erp.end(process["id"], "renew"))[1]["status"] == "CANCELLED"
 
 
-async def test_time_passes_only_while_the_server_serves(exchange: Room) -> None:
+async def test_time_passes_only_while_the_server_serves(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
     process = await erp.begin()
@@ -145,7 +147,7 @@ async def test_time_passes_only_while_the_server_serves(exchange: Room) -> None:
     assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
 
 
-async def test_commit_and_abort_at_once_have_one_outcome(exchange: Room) -> None:
+async def test_commit_and_abort_at_once_have_one_outcome(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for number in range(10):
         await phone.send(f"m{number}")
@@ -158,7 +160,7 @@ async def test_commit_and_abort_at_once_have_one_outcome(exchange: Room) -> None
         assert codes in ([200, 409, 409, 200], [409, 200, 200, 409])
 
 
-async def test_a_restored_database_is_noticed_and_replayed(exchange: Room) -> None:
+async def test_a_restored_database_is_noticed_and_replayed(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for number in range(3):
         await phone.send(f"m{number}")
@@ -175,17 +177,19 @@ async def test_a_restored_database_is_noticed_and_replayed(exchange: Room) -> No
     assert exchange.alerts() == []
 
 
-async def _has_stood(room: Room) -> None:
+async def _has_stood(local: LocalExchange) -> None:
     """What was reported has not been corrected for so long that it counts."""
-    room.rows("update exchange.database set restored_at = restored_at - interval '1 h' returning 1")
+    local.rows(
+        "update exchange.database set restored_at = restored_at - interval '1 h' returning 1"
+    )
 
     async def is_told() -> bool:
-        return room.alerts() == ["exchange/restored/sales"]
+        return local.alerts() == ["exchange/restored/sales"]
 
     await wait_until_async(is_told, what="the administrator is told of the restore")
 
 
-async def test_a_marker_read_before_anothers_commit_is_no_restore(exchange: Room) -> None:
+async def test_a_marker_read_before_anothers_commit_is_no_restore(exchange: LocalExchange) -> None:
     phone, erp, other = (exchange.caller(name) for name in ("phone", "erp", "other"))
     await phone.send("m")
     process = await erp.begin(marker_seq=0)
@@ -203,7 +207,7 @@ async def test_a_marker_read_before_anothers_commit_is_no_restore(exchange: Room
     assert exchange.rows("select restored_at from exchange.database") == [{"restored_at": None}]
 
 
-async def test_a_newer_marker_ends_what_was_told_of_a_restore(exchange: Room) -> None:
+async def test_a_newer_marker_ends_what_was_told_of_a_restore(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m")
     process = await erp.begin(marker_seq=0)
@@ -215,7 +219,7 @@ async def test_a_newer_marker_ends_what_was_told_of_a_restore(exchange: Room) ->
     assert exchange.alerts() == []
 
 
-async def test_what_is_settled_by_the_call_counts_for_its_marker(exchange: Room) -> None:
+async def test_what_is_settled_by_the_call_counts_for_its_marker(exchange: LocalExchange) -> None:
     phone, erp, other = (exchange.caller(name) for name in ("phone", "erp", "other"))
     await phone.send("m1")
     first = await erp.begin(marker_seq=0)
@@ -232,7 +236,7 @@ async def test_what_is_settled_by_the_call_counts_for_its_marker(exchange: Room)
     assert [one["id"] for one in lost] == ["m2"]
 
 
-async def test_a_clock_that_was_put_back_delays_no_replay(exchange: Room) -> None:
+async def test_a_clock_that_was_put_back_delays_no_replay(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m")
     process = await erp.begin(marker_seq=0)
@@ -249,7 +253,7 @@ async def test_a_clock_that_was_put_back_delays_no_replay(exchange: Room) -> Non
         assert run_blocking(exchange.dsn, operations.replay, "sales") == 1
 
 
-async def test_an_outcome_locks_its_database_before_its_process(exchange: Room) -> None:
+async def test_an_outcome_locks_its_database_before_its_process(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m")
     process = await erp.begin(marker_seq=0)
@@ -267,7 +271,7 @@ async def test_an_outcome_locks_its_database_before_its_process(exchange: Room) 
     assert await ending == (200, {"status": "OK"})
 
 
-async def test_replies_are_no_traffic_that_was_received(exchange: Room) -> None:
+async def test_replies_are_no_traffic_that_was_received(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m")
     process = await erp.begin()

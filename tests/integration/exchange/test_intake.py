@@ -20,10 +20,12 @@ from postroad.exchange.errors import ExchangeError
 from postroad.exchange.intake import Arrival, Taken
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import Room, stored
+from tests.fixtures.exchange import LocalExchange, stored
 
 
-async def test_a_message_lies_as_a_readable_file_when_it_is_answered(exchange: Room) -> None:
+async def test_a_message_lies_as_a_readable_file_when_it_is_answered(
+    exchange: LocalExchange,
+) -> None:
     phone = exchange.caller("phone")
     body = {"order": 17, "имя": "Смородина"}
     status, answer = await phone.call(
@@ -40,7 +42,9 @@ async def test_a_message_lies_as_a_readable_file_when_it_is_answered(exchange: R
     assert answer["size"] == len(content)
 
 
-async def test_the_same_again_is_200_and_the_same_answer_other_content_409(exchange: Room) -> None:
+async def test_the_same_again_is_200_and_the_same_answer_other_content_409(
+    exchange: LocalExchange,
+) -> None:
     phone = exchange.caller("phone")
     message = {"id": "m1", "database": "sales", "body": [1, 2]}
     first = await phone.call("POST", "/messages", json=message)
@@ -55,13 +59,15 @@ async def test_the_same_again_is_200_and_the_same_answer_other_content_409(excha
     assert exchange.rows("select id from exchange.database") == [{"id": "sales"}]
 
 
-async def test_a_message_id_is_unique_per_sender_only(exchange: Room) -> None:
+async def test_a_message_id_is_unique_per_sender_only(exchange: LocalExchange) -> None:
     for name in ("a", "b"):
         await exchange.caller(name).send("m1")
     assert len(exchange.files()["Messages"]) == 2
 
 
-async def test_other_content_lies_as_the_senders_bytes_beside_a_head(exchange: Room) -> None:
+async def test_other_content_lies_as_the_senders_bytes_beside_a_head(
+    exchange: LocalExchange,
+) -> None:
     phone = exchange.caller("phone")
     content = bytes(range(256))
     await phone.send(
@@ -76,7 +82,7 @@ async def test_other_content_lies_as_the_senders_bytes_beside_a_head(exchange: R
     assert file["sha256"] == hashlib.sha256(content).hexdigest()
 
 
-async def test_a_group_is_one_file_handled_as_a_whole(exchange: Room) -> None:
+async def test_a_group_is_one_file_handled_as_a_whole(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone")
     group = [{"id": "x", "body": 1}, {"id": "y", "body": {"a": None}}]
     await phone.send("g1", messages=group)
@@ -87,7 +93,7 @@ async def test_a_group_is_one_file_handled_as_a_whole(exchange: Room) -> None:
 HOSTILE = ("../x", "a/b", "a\\b", ".x", "", "x" * 65, "x" * 300, "a\x00b", "ä", "a b", "-a", "a\n")
 
 
-async def test_hostile_ids_are_422_and_leave_nothing(exchange: Room) -> None:
+async def test_hostile_ids_are_422_and_leave_nothing(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone")
     for field in ("id", "database", "recipient"):
         for bad in HOSTILE:
@@ -100,7 +106,7 @@ async def test_hostile_ids_are_422_and_leave_nothing(exchange: Room) -> None:
     assert not (exchange.root.parent / "x").exists()
 
 
-async def test_ids_that_differ_by_case_alone_are_refused(exchange: Room) -> None:
+async def test_ids_that_differ_by_case_alone_are_refused(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone")
     await phone.send("A", "Sales")
     assert (
@@ -127,7 +133,7 @@ UNREADABLE = (
 )
 
 
-async def test_bodies_that_cannot_be_meant_are_422(exchange: Room) -> None:
+async def test_bodies_that_cannot_be_meant_are_422(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone")
     for body in UNREADABLE:
         status, problem = await phone.call(
@@ -136,7 +142,7 @@ async def test_bodies_that_cannot_be_meant_are_422(exchange: Room) -> None:
         assert (status, problem["status"]) == (422, 422), (body[:60], problem)
 
 
-async def test_numbers_keep_their_digits(exchange: Room) -> None:
+async def test_numbers_keep_their_digits(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone")
     body: Any = {"big": 123456789012345678901234567890, "small": 0.1}
     await phone.send("m1", body=body)
@@ -144,7 +150,7 @@ async def test_numbers_keep_their_digits(exchange: Room) -> None:
     assert process["files"][0]["body"] == body
 
 
-async def test_a_body_above_the_limit_is_413(exchange: Room) -> None:
+async def test_a_body_above_the_limit_is_413(exchange: LocalExchange) -> None:
     await exchange.restart(body_limit=2048)
     phone = exchange.caller("phone")
     status, problem = await phone.call(
@@ -153,7 +159,7 @@ async def test_a_body_above_the_limit_is_413(exchange: Room) -> None:
     assert (status, problem["code"]) == (413, "web_body_too_large")
 
 
-async def test_a_database_must_be_known_where_the_setting_says_so(exchange: Room) -> None:
+async def test_a_database_must_be_known_where_the_setting_says_so(exchange: LocalExchange) -> None:
     await exchange.restart(creates_databases=False)
     phone = exchange.caller("phone")
     message = {"id": "m", "database": "sales", "body": 1}
@@ -163,7 +169,7 @@ async def test_a_database_must_be_known_where_the_setting_says_so(exchange: Room
     assert (await phone.call("POST", "/messages", json=message))[0] == 201
 
 
-async def test_planted_links_and_pipes_lead_nowhere(exchange: Room, tmp_path: Any) -> None:
+async def test_planted_links_and_pipes_lead_nowhere(exchange: LocalExchange, tmp_path: Any) -> None:
     phone = exchange.caller("phone")
     (exchange.root / "evil").symlink_to(tmp_path)
     status, _ = await phone.call(
@@ -180,7 +186,7 @@ async def test_planted_links_and_pipes_lead_nowhere(exchange: Room, tmp_path: An
 
 
 async def test_an_unusable_folder_of_one_database_fails_its_own_messages_only(
-    exchange: Room,
+    exchange: LocalExchange,
 ) -> None:
     phone = exchange.caller("phone")
     await phone.send("first", "good")
@@ -208,7 +214,7 @@ async def test_an_unusable_folder_of_one_database_fails_its_own_messages_only(
 
 
 async def test_what_was_written_for_a_refused_batch_is_removed(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await exchange.caller("phone").send("first")
     assert exchange.server.intake is not None
@@ -229,7 +235,7 @@ async def test_what_was_written_for_a_refused_batch_is_removed(
     await wait_until_async(is_removed, what="the temporary file is removed")
 
 
-async def test_who_is_unknown_or_has_no_rights_is_refused(exchange: Room) -> None:
+async def test_who_is_unknown_or_has_no_rights_is_refused(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone", databases=["other"])
     message = {"id": "m", "database": "sales", "body": 1}
     assert (await phone.call("POST", "/messages", json=message))[0] == 403
@@ -240,7 +246,7 @@ async def test_who_is_unknown_or_has_no_rights_is_refused(exchange: Room) -> Non
 
 
 async def test_who_sends_again_at_once_is_not_left_waiting(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next message comes before the task that served the last one is seen to have ended."""
     monkeypatch.setattr("postroad.exchange.intake.MAX_BATCHES", 1)
@@ -271,7 +277,7 @@ def test_a_database_made_by_several_at_once_is_one(database: str) -> None:
 
 
 async def test_a_renewed_token_replaces_the_old_one(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("postroad.exchange.web.identity.REMEMBERED_SECONDS", 0.1)
     phone = exchange.caller("phone")

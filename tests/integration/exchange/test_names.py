@@ -8,7 +8,7 @@ import psycopg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fixtures.exchange import Room
+from tests.fixtures.exchange import LocalExchange
 
 FILE_NAME = "select exchange._file_name(%s, %s, %s, %s, null)"
 
@@ -59,7 +59,7 @@ def _readings(plain: str) -> list[tuple[Any, ...]]:
     return found
 
 
-async def test_names_that_could_be_read_in_two_ways_differ(exchange: Room) -> None:
+async def test_names_that_could_be_read_in_two_ways_differ(exchange: LocalExchange) -> None:
     victim, mallory, erp = (exchange.caller(name) for name in ("victim", "mallory", "erp"))
     first = await victim.send("5_from_mallory_to_x", body={"who": "victim"})
     second = await mallory.send("5", recipient="x_from_victim_to_any", body={"who": "mallory"})

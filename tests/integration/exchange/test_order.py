@@ -6,10 +6,10 @@ import asyncio
 
 import psycopg
 
-from tests.fixtures.exchange import Room
+from tests.fixtures.exchange import LocalExchange
 
 
-async def test_an_order_is_one_senders_and_starves_nobody(exchange: Room) -> None:
+async def test_an_order_is_one_senders_and_starves_nobody(exchange: LocalExchange) -> None:
     ordered, plain, erp = (exchange.caller(name) for name in ("aaa", "bbb", "erp"))
     await plain.send("old")
     for number in (3, 1, 2):
@@ -25,7 +25,9 @@ async def test_an_order_is_one_senders_and_starves_nobody(exchange: Room) -> Non
     assert [file["id"] for file in process["files"]] == ["old", "n1"]
 
 
-async def test_a_message_that_is_passed_over_keeps_no_turn_for_its_sender(exchange: Room) -> None:
+async def test_a_message_that_is_passed_over_keeps_no_turn_for_its_sender(
+    exchange: LocalExchange,
+) -> None:
     ordered, plain, erp = (exchange.caller(name) for name in ("aaa", "bbb", "erp"))
     await ordered.send("late", order=1000)
     await plain.send("waits")
@@ -45,7 +47,7 @@ async def test_a_message_that_is_passed_over_keeps_no_turn_for_its_sender(exchan
     assert [file["id"] for file in process["files"]] == ["n2", "late"]
 
 
-async def test_a_senders_order_comes_before_what_it_sent_without(exchange: Room) -> None:
+async def test_a_senders_order_comes_before_what_it_sent_without(exchange: LocalExchange) -> None:
     phone, other, erp = (exchange.caller(name) for name in ("phone", "other", "erp"))
     await phone.send("plain")
     await other.send("between")
@@ -54,7 +56,7 @@ async def test_a_senders_order_comes_before_what_it_sent_without(exchange: Room)
     assert [file["id"] for file in process["files"]] == ["first", "between", "plain"]
 
 
-async def test_handing_out_reads_by_index_whatever_waits(exchange: Room) -> None:
+async def test_handing_out_reads_by_index_whatever_waits(exchange: LocalExchange) -> None:
     await exchange.restart(suspect_after=1000)
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("first")
@@ -77,14 +79,14 @@ async def test_handing_out_reads_by_index_whatever_waits(exchange: Room) -> None
     assert _rows_read(exchange) - before < 1000
 
 
-def _rows_read(room: Room) -> int:
-    read = room.rows(
+def _rows_read(local: LocalExchange) -> int:
+    read = local.rows(
         "select sum(idx_tup_read)::int as n from pg_stat_user_indexes where relname = 'message'"
     )
     return int(read[0]["n"])
 
 
-async def test_one_attempt_for_two_databases_at_once_is_refused(exchange: Room) -> None:
+async def test_one_attempt_for_two_databases_at_once_is_refused(exchange: LocalExchange) -> None:
     await exchange.restart(suspect_after=1000)
     phone, erp = exchange.caller("phone"), exchange.caller("erp", recipients=["r2"])
     for database in ("d1", "d2"):
@@ -105,7 +107,9 @@ async def test_one_attempt_for_two_databases_at_once_is_refused(exchange: Room) 
                 assert answer["code"] == "MX030"
 
 
-async def test_one_attempt_for_two_databases_and_one_recipient_is_refused(exchange: Room) -> None:
+async def test_one_attempt_for_two_databases_and_one_recipient_is_refused(
+    exchange: LocalExchange,
+) -> None:
     await exchange.restart(suspect_after=1000)
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for database in ("d1", "d2"):
@@ -121,7 +125,7 @@ async def test_one_attempt_for_two_databases_and_one_recipient_is_refused(exchan
                 await erp.end(answer["process"]["id"], "abort")
 
 
-async def test_a_page_of_replies_cut_by_its_bytes_goes_on(exchange: Room) -> None:
+async def test_a_page_of_replies_cut_by_its_bytes_goes_on(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
     process = await erp.begin()

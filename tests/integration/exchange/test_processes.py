@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import BASE, Caller, Room
+from tests.fixtures.exchange import BASE, Caller, LocalExchange
 
 
-async def _ready(room: Room, *ids: str) -> tuple[Caller, Caller, dict[str, Any]]:
+async def _ready(local: LocalExchange, *ids: str) -> tuple[Caller, Caller, dict[str, Any]]:
     """A sender, an ERP, and its process with the named messages, prepared with one reply."""
-    phone, erp = room.caller("phone"), room.caller("erp")
+    phone, erp = local.caller("phone"), local.caller("erp")
     for id_ in ids:
         await phone.send(id_)
     process = await erp.begin()
@@ -24,7 +24,7 @@ async def _ready(room: Room, *ids: str) -> tuple[Caller, Caller, dict[str, Any]]
     return phone, erp, process
 
 
-async def test_a_full_cycle_moves_files_as_the_seed_says(exchange: Room) -> None:
+async def test_a_full_cycle_moves_files_as_the_seed_says(exchange: LocalExchange) -> None:
     phone, erp, process = await _ready(exchange, "m1", "m2")
     assert (process["state"], process["received"]) == ("STARTED", [])
     assert exchange.files() == {
@@ -48,7 +48,9 @@ async def test_a_full_cycle_moves_files_as_the_seed_says(exchange: Room) -> None
     assert [row["state"] for row in history] == ["STARTED", "READY_TO_COMMIT", "CLEANUP", "DONE"]
 
 
-async def test_the_same_attempt_is_the_same_process_also_when_it_has_ended(exchange: Room) -> None:
+async def test_the_same_attempt_is_the_same_process_also_when_it_has_ended(
+    exchange: LocalExchange,
+) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     assert (await erp.start(attempt="x"))["status"] == "IDLE"
     await phone.send("m1")
@@ -62,7 +64,7 @@ async def test_the_same_attempt_is_the_same_process_also_when_it_has_ended(excha
     assert status == 409
 
 
-async def test_one_process_per_database_and_per_recipient(exchange: Room) -> None:
+async def test_one_process_per_database_and_per_recipient(exchange: LocalExchange) -> None:
     phone, erp, other = (exchange.caller(name) for name in ("phone", "erp", "other"))
     for database in ("sales", "stock"):
         await phone.send(f"m-{database}", database)
@@ -75,7 +77,7 @@ async def test_one_process_per_database_and_per_recipient(exchange: Room) -> Non
     assert (await other.begin("stock"))["files"][0]["id"] == "m-stock"
 
 
-async def test_twenty_callers_at_once_get_one_process(exchange: Room) -> None:
+async def test_twenty_callers_at_once_get_one_process(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone")
     await phone.send("m1")
     callers = [exchange.caller(f"erp-{number}") for number in range(20)]
@@ -83,7 +85,7 @@ async def test_twenty_callers_at_once_get_one_process(exchange: Room) -> None:
     assert sorted(answer["status"] for answer in answers) == ["BUSY"] * 19 + ["STARTED"]
 
 
-async def test_recipients_get_their_own_and_exact_matches_only(exchange: Room) -> None:
+async def test_recipients_get_their_own_and_exact_matches_only(exchange: LocalExchange) -> None:
     phone, one = exchange.caller("phone"), exchange.caller("1")
     await phone.send("for-12", recipient="12")
     await phone.send("for-1", recipient="1")
@@ -97,7 +99,7 @@ async def test_recipients_get_their_own_and_exact_matches_only(exchange: Room) -
     assert (await granted.start(recipient="12"))["status"] == "BUSY"
 
 
-async def test_order_limits_and_senders(exchange: Room) -> None:
+async def test_order_limits_and_senders(exchange: LocalExchange) -> None:
     a, b, erp = (exchange.caller(name) for name in ("a", "b", "erp"))
     await a.send("a3", order=3, body="x" * 100)
     await a.send("a1", order=1, body="x" * 100)
@@ -121,7 +123,7 @@ async def test_order_limits_and_senders(exchange: Room) -> None:
     assert await handed(max_bytes=500) == ["a2"]
 
 
-async def test_large_files_come_by_link_and_are_checked(exchange: Room) -> None:
+async def test_large_files_come_by_link_and_are_checked(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     body = "y" * 300_000
     await phone.send("big", body=body)
@@ -134,7 +136,9 @@ async def test_large_files_come_by_link_and_are_checked(exchange: Room) -> None:
     assert (await other.http.get(exchange.server.url + file["href"])).status_code == 403
 
 
-async def test_refused_files_are_deferred_with_a_reason_and_come_again(exchange: Room) -> None:
+async def test_refused_files_are_deferred_with_a_reason_and_come_again(
+    exchange: LocalExchange,
+) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for id_ in ("m1", "m2"):
         await phone.send(id_)
@@ -160,7 +164,7 @@ async def test_refused_files_are_deferred_with_a_reason_and_come_again(exchange:
     assert [file["name"] for file in answer["process"]["files"]] == [two]
 
 
-async def test_results_decide_per_file(exchange: Room) -> None:
+async def test_results_decide_per_file(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for id_ in ("good", "later", "bad"):
         await phone.send(id_)
@@ -186,7 +190,7 @@ async def test_results_decide_per_file(exchange: Room) -> None:
     assert exchange.files()["Messages"] == sorted([later, bad])
 
 
-async def test_abort_and_fail_put_everything_back(exchange: Room) -> None:
+async def test_abort_and_fail_put_everything_back(exchange: LocalExchange) -> None:
     _, erp, process = await _ready(exchange, "m1")
     for _ in range(2):
         assert await erp.end(process["id"], "abort", error="deadlock") == (200, {"status": "OK"})
@@ -198,7 +202,7 @@ async def test_abort_and_fail_put_everything_back(exchange: Room) -> None:
     assert again["files"][0]["id"] == "m1"
 
 
-async def test_contradictions_are_409_and_change_nothing(exchange: Room) -> None:
+async def test_contradictions_are_409_and_change_nothing(exchange: LocalExchange) -> None:
     _, erp, process = await _ready(exchange, "m1")
     id_ = process["id"]
     reply = {"name": "r1", "recipient": "phone", "reply_to": "m1", "body": {"ok": True}}
@@ -215,7 +219,7 @@ async def test_contradictions_are_409_and_change_nothing(exchange: Room) -> None
     assert await erp.end(id_, "commit") == (200, {"status": "OK"})
 
 
-async def test_unknown_processes(exchange: Room) -> None:
+async def test_unknown_processes(exchange: LocalExchange) -> None:
     erp = exchange.caller("erp")
     for id_ in ("nonsense", "a%20b", "7b0c7c1e-0000-4000-8000-000000000000"):
         assert await erp.call("PUT", f"/processes/{id_}/files", json={"files": []}) == (
@@ -230,7 +234,7 @@ async def test_unknown_processes(exchange: Room) -> None:
         assert (await erp.end(id_, "resolve", outcome="ABORTED"))[0] == 404
 
 
-async def test_only_the_owner_may(exchange: Room) -> None:
+async def test_only_the_owner_may(exchange: LocalExchange) -> None:
     _, _, process = await _ready(exchange, "m1")
     thief = exchange.caller("thief")
     id_ = process["id"]
@@ -244,7 +248,7 @@ async def test_only_the_owner_may(exchange: Room) -> None:
     assert exchange.state(id_) == "READY_TO_COMMIT"
 
 
-async def test_uploaded_replies_are_named_by_their_digest(exchange: Room) -> None:
+async def test_uploaded_replies_are_named_by_their_digest(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
     process = await erp.begin()
@@ -271,7 +275,7 @@ async def test_uploaded_replies_are_named_by_their_digest(exchange: Room) -> Non
 
 async def _unfinished(caller: Caller, method: str, path: str) -> asyncio.StreamReader:
     """Send the head of a request and one byte of its large body; return where the answer comes."""
-    url = caller.room.server.url.removeprefix("http://")
+    url = caller.local.server.url.removeprefix("http://")
     host, _, port = url.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = (
@@ -283,11 +287,11 @@ async def _unfinished(caller: Caller, method: str, path: str) -> asyncio.StreamR
     )
     writer.write("\r\n".join([*head, "", "{"]).encode())
     await writer.drain()
-    caller.room.unfinished.append(writer)
+    caller.local.unfinished.append(writer)
     return reader
 
 
-async def test_bodies_that_never_end_hold_up_nobody(exchange: Room) -> None:
+async def test_bodies_that_never_end_hold_up_nobody(exchange: LocalExchange) -> None:
     slow, phone = exchange.caller("slow"), exchange.caller("phone")
     await slow.send("small")
     for _ in range(3):
@@ -297,7 +301,9 @@ async def test_bodies_that_never_end_hold_up_nobody(exchange: Room) -> None:
         await phone.send("large", body="x" * (2 << 20))
 
 
-async def test_an_upload_to_another_clients_process_is_refused_unread(exchange: Room) -> None:
+async def test_an_upload_to_another_clients_process_is_refused_unread(
+    exchange: LocalExchange,
+) -> None:
     _, _, process = await _ready(exchange, "m1")
     answer = await _unfinished(
         exchange.caller("thief"), "PUT", f"/processes/{process['id']}/replies/r?recipient=x"
@@ -307,7 +313,7 @@ async def test_an_upload_to_another_clients_process_is_refused_unread(exchange: 
 
 
 async def test_an_upload_whose_journal_answer_was_lost_keeps_its_file(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -333,7 +339,7 @@ async def test_an_upload_whose_journal_answer_was_lost_keeps_its_file(
     assert exchange.alerts() == []
 
 
-async def test_replies_of_one_name_stay_apart(exchange: Room) -> None:
+async def test_replies_of_one_name_stay_apart(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for number in range(3):
         await phone.send(f"m{number}")
@@ -355,7 +361,7 @@ async def test_replies_of_one_name_stay_apart(exchange: Room) -> None:
     assert (await erp.call("DELETE", "/messages/r"))[0] == 404
 
 
-async def test_replies_may_be_named_as_others_would_be(exchange: Room) -> None:
+async def test_replies_may_be_named_as_others_would_be(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for number, names in enumerate((["x"], [f"x.{n}" for n in range(2, 9)] + ["x"])):
         await phone.send(f"m{number}")
@@ -368,7 +374,7 @@ async def test_replies_may_be_named_as_others_would_be(exchange: Room) -> None:
     assert len({reply["id"].lower() for reply in found}) == len(found) == 9
 
 
-async def test_events_of_a_process_are_on_the_bus(exchange: Room) -> None:
+async def test_events_of_a_process_are_on_the_bus(exchange: LocalExchange) -> None:
     _, erp, process = await _ready(exchange, "m1")
     await erp.end(process["id"], "commit")
     await exchange.until_state(process["id"], "DONE")
@@ -381,7 +387,7 @@ async def test_events_of_a_process_are_on_the_bus(exchange: Room) -> None:
     assert {event["process"] for event in found} == {process["id"]}
 
 
-async def test_administrators_see_everything_in_pages(exchange: Room) -> None:
+async def test_administrators_see_everything_in_pages(exchange: LocalExchange) -> None:
     phone, erp, process = await _ready(exchange, "m1")
     admin = exchange.caller("admin", is_admin=True)
     for path in ("/processes", f"/processes/{process['id']}", "/databases", "/clients"):
@@ -400,7 +406,9 @@ async def test_administrators_see_everything_in_pages(exchange: Room) -> None:
     assert len(await phone.replies()) == 1
 
 
-async def test_uploads_of_one_name_to_one_recipient_at_once_are_two_replies(exchange: Room) -> None:
+async def test_uploads_of_one_name_to_one_recipient_at_once_are_two_replies(
+    exchange: LocalExchange,
+) -> None:
     phone = exchange.caller("phone")
     digest = hashlib.sha256(b"u").hexdigest()
     ready = []
@@ -420,7 +428,7 @@ async def test_uploads_of_one_name_to_one_recipient_at_once_are_two_replies(exch
     assert len({reply["id"] for reply in replies}) == 6
 
 
-async def test_a_reply_acknowledged_at_once_leaves_no_process_open(exchange: Room) -> None:
+async def test_a_reply_acknowledged_at_once_leaves_no_process_open(exchange: LocalExchange) -> None:
     """The acknowledgement moves a file of the process before it was recorded as DONE."""
     await exchange.restart(sweep_interval="1h")
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
@@ -433,7 +441,9 @@ async def test_a_reply_acknowledged_at_once_leaves_no_process_open(exchange: Roo
         await exchange.until_state(process["id"], "DONE")
 
 
-async def test_a_decided_process_without_files_to_move_is_ended_by_a_sweep(exchange: Room) -> None:
+async def test_a_decided_process_without_files_to_move_is_ended_by_a_sweep(
+    exchange: LocalExchange,
+) -> None:
     """Its server died between the decision and the record."""
     _, erp, process = await _ready(exchange, "m1")
     await erp.end(process["id"], "commit")

@@ -14,46 +14,46 @@ from postroad.exchange.errors import StorageFailed
 from postroad.exchange.files import Storage
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import Caller, Room, stored
+from tests.fixtures.exchange import Caller, LocalExchange, stored
 
 REPLY = {"name": "r1", "recipient": "phone", "body": 1}
 NAME, ANSWER = "1_m1_from_phone_to_any.json", "1_r1_from_erp_to_phone.json"
 
 
-def _look(room: Room, *, is_fixing: bool = True) -> list[str]:
-    with psycopg.connect(room.dsn) as connection:
-        return [one.kind for one in check(connection, Storage(room.root), is_fixing=is_fixing)]
+def _look(local: LocalExchange, *, is_fixing: bool = True) -> list[str]:
+    with psycopg.connect(local.dsn) as connection:
+        return [one.kind for one in check(connection, Storage(local.root), is_fixing=is_fixing)]
 
 
-def _state(room: Room, id_: str) -> str:
-    rows = room.rows("select state from exchange.message where id = %s", id_)
+def _state(local: LocalExchange, id_: str) -> str:
+    rows = local.rows("select state from exchange.message where id = %s", id_)
     return str(rows[0]["state"])
 
 
-def _advice(room: Room) -> str:
-    rows = room.rows(
+def _advice(local: LocalExchange) -> str:
+    rows = local.rows(
         "select body from alerts.report where key like 'exchange/corrupt/%' and is_raise"
         " order by id"
     )
     return str(rows[-1]["body"])
 
 
-async def _requeue(room: Room, id_: str, **more: Any) -> tuple[int, Any]:
-    admin = room.caller(f"admin-{id_}", is_admin=True)
+async def _requeue(local: LocalExchange, id_: str, **more: Any) -> tuple[int, Any]:
+    admin = local.caller(f"admin-{id_}", is_admin=True)
     return await admin.call("POST", f"/messages/{id_}/requeue", json=more)
 
 
 async def _ready(
-    room: Room, *replies: Any, results: Any = None, **wishes: Any
+    local: LocalExchange, *replies: Any, results: Any = None, **wishes: Any
 ) -> tuple[Caller, Caller, str]:
-    phone, erp = room.caller("phone"), room.caller("erp")
+    phone, erp = local.caller("phone"), local.caller("erp")
     await phone.send("m1")
     process = await erp.begin(**wishes)
     await erp.prepare(process["id"], replies, results)
     return phone, erp, process["id"]
 
 
-async def test_a_file_lost_before_commit_leaves_the_message_done(exchange: Room) -> None:
+async def test_a_file_lost_before_commit_leaves_the_message_done(exchange: LocalExchange) -> None:
     _, erp, process = await _ready(exchange)
     (exchange.root / "sales/Messages" / NAME).unlink()
     assert await erp.end(process, "commit") == (200, {"status": "OK"})
@@ -66,7 +66,7 @@ async def test_a_file_lost_before_commit_leaves_the_message_done(exchange: Room)
     assert (await erp.start())["status"] == "IDLE"
 
 
-async def test_a_file_edited_in_log_stays_done(exchange: Room) -> None:
+async def test_a_file_edited_in_log_stays_done(exchange: LocalExchange) -> None:
     _, erp, process = await _ready(exchange)
     await erp.end(process, "commit")
     (exchange.root / "sales/Log" / NAME).write_text("1")
@@ -82,7 +82,7 @@ async def test_a_file_edited_in_log_stays_done(exchange: Room) -> None:
 )
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["ready", "in-doubt"])
 async def test_while_the_outcome_is_open_it_decides(
-    exchange: Room, verb: str, state: str, is_restarted: bool
+    exchange: LocalExchange, verb: str, state: str, is_restarted: bool
 ) -> None:
     _, erp, process = await _ready(exchange, REPLY)
     if is_restarted:
@@ -100,7 +100,7 @@ async def test_while_the_outcome_is_open_it_decides(
     assert ("requeue m1" in _advice(exchange)) == (verb == "abort")
 
 
-async def test_what_a_started_process_may_have_read_cancels_it(exchange: Room) -> None:
+async def test_what_a_started_process_may_have_read_cancels_it(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
     await phone.send("m2")
@@ -113,7 +113,9 @@ async def test_what_a_started_process_may_have_read_cancels_it(exchange: Room) -
     assert [file["id"] for file in (await erp.begin())["files"]] == ["m2"]
 
 
-async def test_a_reply_in_quarantine_waits_again_when_its_file_is_right(exchange: Room) -> None:
+async def test_a_reply_in_quarantine_waits_again_when_its_file_is_right(
+    exchange: LocalExchange,
+) -> None:
     phone, erp, process = await _ready(exchange, REPLY)
     await erp.end(process, "commit")
     file = exchange.root / "sales/Messages" / ANSWER
@@ -133,7 +135,7 @@ async def test_a_reply_in_quarantine_waits_again_when_its_file_is_right(exchange
 
 @pytest.mark.parametrize(("verb", "count"), [("commit", 1), ("abort", 0)])
 async def test_a_reply_lost_before_the_outcome_is_seen_only_if_it_committed(
-    exchange: Room, verb: str, count: int
+    exchange: LocalExchange, verb: str, count: int
 ) -> None:
     phone, erp, process = await _ready(exchange, REPLY)
     file = exchange.root / "sales/Prepared" / ANSWER
@@ -152,7 +154,7 @@ async def test_a_reply_lost_before_the_outcome_is_seen_only_if_it_committed(
     assert len(await phone.replies()) == count
 
 
-async def test_a_requeue_without_the_file_says_so(exchange: Room) -> None:
+async def test_a_requeue_without_the_file_says_so(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
     (exchange.root / "sales/Messages" / NAME).unlink()
@@ -163,7 +165,9 @@ async def test_a_requeue_without_the_file_says_so(exchange: Room) -> None:
     assert (await erp.start())["status"] == "IDLE"
 
 
-async def test_a_file_lost_before_it_was_marked_is_parked_and_comes_again(exchange: Room) -> None:
+async def test_a_file_lost_before_it_was_marked_is_parked_and_comes_again(
+    exchange: LocalExchange,
+) -> None:
     """Its plan is still open: nobody can tell whether its sender was answered."""
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -185,14 +189,16 @@ async def test_a_file_lost_before_it_was_marked_is_parked_and_comes_again(exchan
     assert _look(exchange, is_fixing=False) == []
 
 
-async def _marked(room: Room) -> None:
+async def _marked(local: LocalExchange) -> None:
     async def is_so() -> bool:
-        return not room.rows("select from exchange.move")
+        return not local.rows("select from exchange.move")
 
     await wait_until_async(is_so, what="no plan is open")
 
 
-async def test_an_acknowledged_reply_is_not_missed_where_it_lay_before(exchange: Room) -> None:
+async def test_an_acknowledged_reply_is_not_missed_where_it_lay_before(
+    exchange: LocalExchange,
+) -> None:
     """Whoever looked before a decision, and misses the file after it, has found nothing."""
     phone, erp, process = await _ready(exchange, REPLY)
     await erp.end(process, "commit")
@@ -207,7 +213,7 @@ async def test_an_acknowledged_reply_is_not_missed_where_it_lay_before(exchange:
     assert exchange.files()["Log"] == sorted([NAME, ANSWER])
 
 
-async def test_a_strangers_file_is_put_aside_and_never_overwritten(exchange: Room) -> None:
+async def test_a_strangers_file_is_put_aside_and_never_overwritten(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m0")
     stranger = exchange.root / "sales/Messages/2_m1_from_phone_to_any.json"
@@ -220,7 +226,9 @@ async def test_a_strangers_file_is_put_aside_and_never_overwritten(exchange: Roo
     assert _look(exchange, is_fixing=False) == []
 
 
-async def test_a_reply_that_was_read_is_acknowledged_though_its_file_is_bad(exchange: Room) -> None:
+async def test_a_reply_that_was_read_is_acknowledged_though_its_file_is_bad(
+    exchange: LocalExchange,
+) -> None:
     phone, erp, process = await _ready(exchange, REPLY)
     await erp.end(process, "commit")
     assert len(await phone.replies()) == 1
@@ -233,7 +241,7 @@ async def test_a_reply_that_was_read_is_acknowledged_though_its_file_is_bad(exch
     assert (await _requeue(exchange, "r1"))[0] == 409
 
 
-async def test_a_file_that_was_put_back_waits_for_its_requeue(exchange: Room) -> None:
+async def test_a_file_that_was_put_back_waits_for_its_requeue(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
     file = exchange.root / "sales/Messages" / NAME
@@ -247,7 +255,7 @@ async def test_a_file_that_was_put_back_waits_for_its_requeue(exchange: Room) ->
 
 
 async def test_a_reply_lost_while_it_was_stored_is_not_promised(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -268,7 +276,7 @@ async def test_a_reply_lost_while_it_was_stored_is_not_promised(
     assert [reply["body"] for reply in await phone.replies()] == [1]
 
 
-async def test_a_reply_uploaded_and_lost_is_not_promised_again(exchange: Room) -> None:
+async def test_a_reply_uploaded_and_lost_is_not_promised_again(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
     process = (await erp.begin())["id"]
@@ -282,7 +290,9 @@ async def test_a_reply_uploaded_and_lost_is_not_promised_again(exchange: Room) -
     assert (status, problem["code"]) == (409, "MX040")
 
 
-async def test_what_a_restored_database_lost_and_has_a_bad_file_is_parked(exchange: Room) -> None:
+async def test_what_a_restored_database_lost_and_has_a_bad_file_is_parked(
+    exchange: LocalExchange,
+) -> None:
     _, erp, process = await _ready(exchange, marker_seq=0)
     await erp.end(process, "commit")
     file = exchange.root / "sales/Log" / NAME
@@ -297,7 +307,9 @@ async def test_what_a_restored_database_lost_and_has_a_bad_file_is_parked(exchan
     assert exchange.alerts() == []
 
 
-async def test_what_was_rejected_stays_so_when_its_lost_file_comes_again(exchange: Room) -> None:
+async def test_what_was_rejected_stays_so_when_its_lost_file_comes_again(
+    exchange: LocalExchange,
+) -> None:
     results = {NAME: {"status": "INCORRECT", "error": "no such article"}}
     phone, erp, process = await _ready(exchange, results=results)
     (exchange.root / "sales/Messages" / NAME).unlink()
@@ -312,7 +324,9 @@ async def test_what_was_rejected_stays_so_when_its_lost_file_comes_again(exchang
     assert exchange.alerts() == []
 
 
-async def test_what_was_put_back_without_its_file_takes_the_one_that_comes(exchange: Room) -> None:
+async def test_what_was_put_back_without_its_file_takes_the_one_that_comes(
+    exchange: LocalExchange,
+) -> None:
     await exchange.restart(sweep_interval="1h")
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -327,7 +341,9 @@ async def test_what_was_put_back_without_its_file_takes_the_one_that_comes(excha
     assert exchange.alerts() == []
 
 
-async def test_a_file_that_is_lost_while_it_is_picked_leaves_the_others(exchange: Room) -> None:
+async def test_a_file_that_is_lost_while_it_is_picked_leaves_the_others(
+    exchange: LocalExchange,
+) -> None:
     await exchange.restart(sweep_interval="1h")
     # The first sweep would cancel the process before it is compared.
     await exchange.server.signals.wait("swept")
@@ -349,7 +365,7 @@ async def test_a_file_that_is_lost_while_it_is_picked_leaves_the_others(exchange
 
 @pytest.mark.parametrize("is_link", [True, False])
 async def test_a_folder_that_cannot_be_used_quarantines_none_of_its_messages(
-    exchange: Room, is_link: bool
+    exchange: LocalExchange, is_link: bool
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for number in range(3):

@@ -22,14 +22,14 @@ from postroad.exchange.client import Exchange
 from postroad.exchange.server import ExchangeServer
 from postroad.postgres import run_blocking
 from postroad.settings import HttpSettings
-from tests.fixtures.exchange import Room, new_root
+from tests.fixtures.exchange import LocalExchange, new_root
 
 
 @pytest.mark.parametrize(
     ("call", "event"), [("abort", "process_aborted"), ("fail", "process_failed")]
 )
 async def test_what_ends_without_a_commit_is_logged(
-    exchange: Room, caplog: pytest.LogCaptureFixture, call: str, event: str
+    exchange: LocalExchange, caplog: pytest.LogCaptureFixture, call: str, event: str
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -43,7 +43,7 @@ async def test_what_ends_without_a_commit_is_logged(
 
 
 async def test_a_commit_is_answered_when_it_is_recorded_though_files_cannot_be_moved(
-    exchange: Room,
+    exchange: LocalExchange,
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -62,7 +62,7 @@ async def test_a_commit_is_answered_when_it_is_recorded_though_files_cannot_be_m
     assert exchange.files() == {"Log": ["1_m1_from_phone_to_any.json"]}
 
 
-async def test_a_sender_asks_what_became_of_its_message(exchange: Room) -> None:
+async def test_a_sender_asks_what_became_of_its_message(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
 
@@ -89,7 +89,7 @@ async def test_a_sender_asks_what_became_of_its_message(exchange: Room) -> None:
 
 
 async def test_the_history_names_who_settled_a_process_and_shows_its_replies(
-    exchange: Room,
+    exchange: LocalExchange,
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -151,7 +151,9 @@ async def test_the_exchange_serves_https(database: str, tmp_path: Path) -> None:
     shutil.rmtree(root)
 
 
-async def test_the_description_of_the_interface_is_served_without_a_token(exchange: Room) -> None:
+async def test_the_description_of_the_interface_is_served_without_a_token(
+    exchange: LocalExchange,
+) -> None:
     base = f"{exchange.server.url}/exchange/v1"
     async with httpx.AsyncClient(timeout=30) as http:
         page = await http.get(f"{base}/docs")

@@ -8,13 +8,13 @@ from postroad.exchange import operations
 from postroad.exchange.errors import ClientNotFound
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import Room
+from tests.fixtures.exchange import LocalExchange
 
 MESSAGE = {"id": "m1", "database": "sales", "body": 1}
 START = {"database": "sales", "attempt": "x"}
 
 
-async def test_a_live_process_is_resolved_by_its_owner_only(exchange: Room) -> None:
+async def test_a_live_process_is_resolved_by_its_owner_only(exchange: LocalExchange) -> None:
     phone, erp, other = (exchange.caller(name) for name in ("phone", "erp", "other"))
     await phone.send("m1")
     process = (await erp.begin())["id"]
@@ -31,7 +31,7 @@ async def test_a_live_process_is_resolved_by_its_owner_only(exchange: Room) -> N
 
 
 async def test_a_process_in_doubt_is_resolved_by_who_takes_from_its_database(
-    exchange: Room,
+    exchange: LocalExchange,
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -48,7 +48,7 @@ async def test_a_process_in_doubt_is_resolved_by_who_takes_from_its_database(
     await exchange.until_state(process, "DONE")
 
 
-async def test_sending_and_taking_are_separate_rights(exchange: Room) -> None:
+async def test_sending_and_taking_are_separate_rights(exchange: LocalExchange) -> None:
     sender = exchange.caller("sender", databases=["sales"], may_take=False)
     taker = exchange.caller("taker", databases=["sales"], may_send=False)
     assert (await taker.call("POST", "/messages", json=MESSAGE))[0] == 403
@@ -57,7 +57,7 @@ async def test_sending_and_taking_are_separate_rights(exchange: Room) -> None:
     assert (await taker.call("POST", "/processes", json=START))[0] == 200
 
 
-async def test_access_to_all_databases_is_opt_in(exchange: Room) -> None:
+async def test_access_to_all_databases_is_opt_in(exchange: LocalExchange) -> None:
     nobody = exchange.caller("nobody", databases=())
     assert (await nobody.call("POST", "/messages", json=MESSAGE))[0] == 403
     assert (await nobody.call("POST", "/processes", json=START))[0] == 403
@@ -70,7 +70,7 @@ async def test_access_to_all_databases_is_opt_in(exchange: Room) -> None:
     await wait_until_async(may_send, what="the right to send")
 
 
-async def test_rights_are_changed_one_by_one(exchange: Room) -> None:
+async def test_rights_are_changed_one_by_one(exchange: LocalExchange) -> None:
     exchange.caller("erp", databases=["sales"], recipients=["x"])
     run_blocking(exchange.dsn, operations.change_client, "erp", may_send=False)
     run_blocking(exchange.dsn, operations.change_client, "erp", is_admin=True)

@@ -23,11 +23,11 @@ from postroad.exchange.moves import Move
 from postroad.exchange.server import ExchangeServer
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import TestServer, wait_until_async
-from tests.fixtures.exchange import BASE, Caller, Room, new_root
+from tests.fixtures.exchange import BASE, Caller, LocalExchange, new_root
 
 
 @pytest.fixture
-async def second(exchange: Room) -> AsyncIterator[ExchangeServer]:
+async def second(exchange: LocalExchange) -> AsyncIterator[ExchangeServer]:
     server = ExchangeServer(
         exchange.dsn, exchange.root, ExchangeSettings(**exchange.settings), port=0
     )
@@ -35,12 +35,12 @@ async def second(exchange: Room) -> AsyncIterator[ExchangeServer]:
         yield server
 
 
-def _sweeper(room: Room) -> int:
-    return int(room.rows("select sweeper from exchange.server")[0]["sweeper"])
+def _sweeper(local: LocalExchange) -> int:
+    return int(local.rows("select sweeper from exchange.server")[0]["sweeper"])
 
 
-def _members(room: Room) -> list[int]:
-    return [row["epoch"] for row in room.rows("select epoch from exchange.member order by 1")]
+def _members(local: LocalExchange) -> list[int]:
+    return [row["epoch"] for row in local.rows("select epoch from exchange.member order by 1")]
 
 
 async def _at(caller: Caller, server: ExchangeServer, path: str, body: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ async def _at(caller: Caller, server: ExchangeServer, path: str, body: Any) -> d
 
 
 async def test_each_call_of_a_process_may_go_to_another_server(
-    exchange: Room, second: ExchangeServer
+    exchange: LocalExchange, second: ExchangeServer
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -69,7 +69,7 @@ async def test_each_call_of_a_process_may_go_to_another_server(
 
 
 async def test_a_message_that_two_servers_receive_at_once_is_one(
-    exchange: Room, second: ExchangeServer
+    exchange: LocalExchange, second: ExchangeServer
 ) -> None:
     phone = exchange.caller("phone")
     body = {"id": "m1", "database": "sales", "body": 1}
@@ -80,7 +80,7 @@ async def test_a_message_that_two_servers_receive_at_once_is_one(
 
 
 async def test_one_server_sweeps_and_another_takes_over(
-    exchange: Room, second: ExchangeServer
+    exchange: LocalExchange, second: ExchangeServer
 ) -> None:
     first = _sweeper(exchange)
     assert first in _members(exchange)
@@ -95,7 +95,7 @@ async def test_one_server_sweeps_and_another_takes_over(
 
 
 async def test_what_was_ready_stays_ready_while_another_server_serves(
-    exchange: Room, second: ExchangeServer
+    exchange: LocalExchange, second: ExchangeServer
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -108,7 +108,7 @@ async def test_what_was_ready_stays_ready_while_another_server_serves(
     assert exchange.state(process["id"]) == "UNKNOWN"
 
 
-async def test_a_server_that_was_removed_is_refused_and_ends(exchange: Room) -> None:
+async def test_a_server_that_was_removed_is_refused_and_ends(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone")
     exchange.rows("delete from exchange.member returning epoch")
     async with asyncio.timeout(20):
@@ -120,7 +120,7 @@ async def test_a_server_that_was_removed_is_refused_and_ends(exchange: Room) -> 
 
 
 async def test_temporary_files_of_a_running_server_stay(
-    exchange: Room, second: ExchangeServer
+    exchange: LocalExchange, second: ExchangeServer
 ) -> None:
     await exchange.caller("phone").send("m1")
     assert second.mover is not None
@@ -139,7 +139,7 @@ async def test_temporary_files_of_a_running_server_stay(
     assert mine.exists("sales", "Messages", kept)
 
 
-async def test_a_file_that_a_suspended_server_moved_late_is_found(exchange: Room) -> None:
+async def test_a_file_that_a_suspended_server_moved_late_is_found(exchange: LocalExchange) -> None:
     """It had read a plan, was suspended while others followed that one and the next, and woke."""
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     answer = await phone.send("m1")
@@ -157,7 +157,7 @@ async def test_a_file_that_a_suspended_server_moved_late_is_found(exchange: Room
 
 
 async def test_a_file_that_another_server_moved_back_is_moved_again(
-    exchange: Room, second: ExchangeServer
+    exchange: LocalExchange, second: ExchangeServer
 ) -> None:
     """It follows a plan that it read before a newer one was followed and recorded."""
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
@@ -180,7 +180,7 @@ async def test_a_file_that_another_server_moved_back_is_moved_again(
 
 
 async def test_a_message_that_another_server_handed_out_meanwhile_is_stored(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phone, mover = exchange.caller("phone"), exchange.server.mover
     assert mover is not None
@@ -193,7 +193,9 @@ async def test_a_message_that_another_server_handed_out_meanwhile_is_stored(
     assert (await phone.send("m1"))["sequence"] == 1
 
 
-async def test_a_root_of_its_own_is_refused_while_another_server_runs(exchange: Room) -> None:
+async def test_a_root_of_its_own_is_refused_while_another_server_runs(
+    exchange: LocalExchange,
+) -> None:
     """No message has bound the journal to the root of the first one yet."""
     second = ExchangeServer(exchange.dsn, new_root(), port=0)
     await second.start()
@@ -204,7 +206,7 @@ async def test_a_root_of_its_own_is_refused_while_another_server_runs(exchange: 
         pass
 
 
-async def test_a_server_that_lost_its_lock_for_a_moment_stays(exchange: Room) -> None:
+async def test_a_server_that_lost_its_lock_for_a_moment_stays(exchange: LocalExchange) -> None:
     (first,) = _members(exchange)
     exchange.rows(
         "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -215,7 +217,9 @@ async def test_a_server_that_lost_its_lock_for_a_moment_stays(exchange: Room) ->
         await exchange.caller("phone").send("m1")
 
 
-async def test_a_server_that_was_killed_in_a_container_is_removed_at_once(exchange: Room) -> None:
+async def test_a_server_that_was_killed_in_a_container_is_removed_at_once(
+    exchange: LocalExchange,
+) -> None:
     """Its process had the number that the new one has."""
     await exchange.server.stop()
     holder = f"{socket.gethostname()}:{os.getpid()}"
@@ -225,7 +229,7 @@ async def test_a_server_that_was_killed_in_a_container_is_removed_at_once(exchan
 
 
 async def test_of_servers_that_start_at_once_one_is_the_first(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await exchange.server.stop()
     firsts: list[bool] = []
@@ -255,7 +259,7 @@ async def test_of_servers_that_start_at_once_one_is_the_first(
 
 
 async def test_what_became_ready_at_a_server_that_started_at_once_is_not_in_doubt(
-    exchange: Room,
+    exchange: LocalExchange,
 ) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
@@ -268,7 +272,7 @@ async def test_what_became_ready_at_a_server_that_started_at_once_is_not_in_doub
 
 
 async def test_a_file_whose_move_ended_during_the_check_is_no_finding(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = (await exchange.caller("phone").send("m1"))["name"]
     file = exchange.root / "sales" / "Messages" / name
@@ -283,7 +287,7 @@ async def test_a_file_whose_move_ended_during_the_check_is_no_finding(
         assert check(connection, Storage(exchange.root), is_fixing=True) == []
 
 
-async def test_time_passes_in_short_steps_only(exchange: Room) -> None:
+async def test_time_passes_in_short_steps_only(exchange: LocalExchange) -> None:
     await exchange.server.stop()
 
     def served() -> float:
@@ -299,7 +303,9 @@ async def test_time_passes_in_short_steps_only(exchange: Room) -> None:
     assert served() <= begun
 
 
-async def test_nothing_is_lost_or_doubled_while_servers_come_and_go(exchange: Room) -> None:
+async def test_nothing_is_lost_or_doubled_while_servers_come_and_go(
+    exchange: LocalExchange,
+) -> None:
     """Senders and ERP instances repeat their calls at another server when one has gone."""
     count = 60
     senders = [exchange.caller(f"phone-{one}") for one in range(2)]
@@ -375,7 +381,7 @@ async def test_a_server_of_an_older_version_serves_alone(database: str, tmp_path
 
 
 async def test_a_copy_of_the_database_does_not_use_the_same_root(
-    exchange: Room, server: TestServer
+    exchange: LocalExchange, server: TestServer
 ) -> None:
     with server.clone(*SCHEMAS) as copy:
         second = ExchangeServer(copy, exchange.root, port=0)

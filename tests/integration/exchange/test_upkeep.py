@@ -26,7 +26,7 @@ from postroad.exchange.server import ExchangeServer
 from postroad.postgres import run_blocking
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import Caller, Room
+from tests.fixtures.exchange import Caller, LocalExchange
 
 
 async def _fail(erp: Caller) -> list[str]:
@@ -42,7 +42,9 @@ async def _commit(erp: Caller) -> list[str]:
     return [file["id"] for file in process["files"]]
 
 
-async def test_what_fails_too_often_is_offered_alone_and_then_parked(exchange: Room) -> None:
+async def test_what_fails_too_often_is_offered_alone_and_then_parked(
+    exchange: LocalExchange,
+) -> None:
     await exchange.restart(suspect_after=2)
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for id_ in ("bad", "good"):
@@ -55,7 +57,9 @@ async def test_what_fails_too_often_is_offered_alone_and_then_parked(exchange: R
     assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/parked"]
 
 
-async def test_what_its_owner_dies_of_in_commit_is_parked_in_the_end(exchange: Room) -> None:
+async def test_what_its_owner_dies_of_in_commit_is_parked_in_the_end(
+    exchange: LocalExchange,
+) -> None:
     await exchange.restart(suspect_after=1)
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for id_ in ("bad", "good"):
@@ -74,7 +78,9 @@ async def test_what_its_owner_dies_of_in_commit_is_parked_in_the_end(exchange: R
     assert exchange.files()["Error"] == ["1_bad_from_phone_to_any.json"]
 
 
-async def test_what_is_refused_again_and_again_is_parked_in_the_end(exchange: Room) -> None:
+async def test_what_is_refused_again_and_again_is_parked_in_the_end(
+    exchange: LocalExchange,
+) -> None:
     await exchange.restart(suspect_after=1)
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("odd")
@@ -91,7 +97,7 @@ async def test_what_is_refused_again_and_again_is_parked_in_the_end(exchange: Ro
     assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/parked"]
 
 
-async def test_an_alert_of_before_a_restart_is_cleared_after_it(exchange: Room) -> None:
+async def test_an_alert_of_before_a_restart_is_cleared_after_it(exchange: LocalExchange) -> None:
     exchange.rows("select alerts.raise('exchange/disk', 'exchange', 'error', 'nearly full')")
     await exchange.restart()
 
@@ -102,7 +108,7 @@ async def test_an_alert_of_before_a_restart_is_cleared_after_it(exchange: Room) 
 
 
 async def test_messages_that_no_client_can_fetch_raise_an_alert_until_one_can(
-    exchange: Room,
+    exchange: LocalExchange,
 ) -> None:
     phone = exchange.caller("phone")
     await phone.send("m1", recipient="erp-typo")
@@ -131,7 +137,7 @@ async def test_messages_that_no_client_can_fetch_raise_an_alert_until_one_can(
     await wait_until_async(is_clear, what="the all-clear")
 
 
-async def test_by_policy_what_follows_a_parked_message_waits(exchange: Room) -> None:
+async def test_by_policy_what_follows_a_parked_message_waits(exchange: LocalExchange) -> None:
     exchange.rows("select exchange.add_database('sales', null, 'wait')")
     await exchange.restart(suspect_after=1)
     phone, other, erp = (exchange.caller(name) for name in ("phone", "other", "erp"))
@@ -147,7 +153,9 @@ async def test_by_policy_what_follows_a_parked_message_waits(exchange: Room) -> 
     assert await _commit(erp) == ["bad", "next"]
 
 
-async def test_edited_torn_and_missing_files_are_found_when_handed_out(exchange: Room) -> None:
+async def test_edited_torn_and_missing_files_are_found_when_handed_out(
+    exchange: LocalExchange,
+) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     for id_ in ("edited", "torn", "missing", "good"):
         await phone.send(id_)
@@ -170,7 +178,7 @@ async def test_edited_torn_and_missing_files_are_found_when_handed_out(exchange:
     assert await _commit(erp) == ["torn"]
 
 
-async def test_check_finds_every_difference_and_repairs_it(exchange: Room) -> None:
+async def test_check_finds_every_difference_and_repairs_it(exchange: LocalExchange) -> None:
     phone = exchange.caller("phone")
     for id_ in ("moved", "gone", "changed", "fine"):
         await phone.send(id_)
@@ -196,7 +204,7 @@ async def test_check_finds_every_difference_and_repairs_it(exchange: Room) -> No
 
 
 async def test_check_refuses_a_folder_that_is_not_the_journals_root(
-    exchange: Room, tmp_path: Path
+    exchange: LocalExchange, tmp_path: Path
 ) -> None:
     phone = exchange.caller("phone")
     await phone.send("m1")
@@ -215,7 +223,9 @@ async def test_check_refuses_a_folder_that_is_not_the_journals_root(
     assert exchange.alerts() == []
 
 
-async def test_what_check_parked_for_want_of_its_file_is_requeued_in_bulk(exchange: Room) -> None:
+async def test_what_check_parked_for_want_of_its_file_is_requeued_in_bulk(
+    exchange: LocalExchange,
+) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("done")
     assert await _commit(erp) == ["done"]
@@ -247,7 +257,7 @@ async def test_what_check_parked_for_want_of_its_file_is_requeued_in_bulk(exchan
     assert exchange.alerts() == [f"exchange/corrupt/{number['number']}"]
 
 
-async def test_retention_forgets_log_and_never_what_is_unread(exchange: Room) -> None:
+async def test_retention_forgets_log_and_never_what_is_unread(exchange: LocalExchange) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("old")
     process = await erp.begin()
@@ -276,7 +286,7 @@ async def test_retention_forgets_log_and_never_what_is_unread(exchange: Room) ->
     await wait_until_async(is_forgotten, what="the process forgotten by the timer")
 
 
-async def test_routes_carry_between_the_bus_and_mailboxes_once(exchange: Room) -> None:
+async def test_routes_carry_between_the_bus_and_mailboxes_once(exchange: LocalExchange) -> None:
     exchange.rows("select mbus.create_queue('orders', payload => 'jsonb')")
     exchange.rows("select mbus.create_queue('answers', payload => 'jsonb')")
     exchange.rows("select exchange.add_route('in1', 'in', 'orders', 'sales', null)")
@@ -310,7 +320,7 @@ async def test_routes_carry_between_the_bus_and_mailboxes_once(exchange: Room) -
     await wait_until_async(is_filed, what="messages and replies in Log")
 
 
-async def test_a_route_keeps_messages_whose_iid_was_used_before(exchange: Room) -> None:
+async def test_a_route_keeps_messages_whose_iid_was_used_before(exchange: LocalExchange) -> None:
     def post(number: int) -> str:
         row = exchange.rows("select mbus.post('orders', %s::jsonb) as iid", json.dumps(number))
         return str(row[0]["iid"])
@@ -335,7 +345,7 @@ async def test_a_route_keeps_messages_whose_iid_was_used_before(exchange: Room) 
     assert [file["body"] for file in process["files"]] == [1, "other", 3, 2, 3]
 
 
-async def test_a_route_keeps_as_text_what_is_no_json(exchange: Room) -> None:
+async def test_a_route_keeps_as_text_what_is_no_json(exchange: LocalExchange) -> None:
     texts = ["NaN", '"\\ud800"', "1e999", "no json", '{"n": 1}']
     exchange.rows("select mbus.create_queue('notes', payload => 'text')")
     exchange.rows("select exchange.add_route('in2', 'in', 'notes', 'sales', null)")
@@ -350,7 +360,7 @@ async def test_a_route_keeps_as_text_what_is_no_json(exchange: Room) -> None:
     assert [file["body"] for file in process["files"]] == [*texts[:-1], {"n": 1}]
 
 
-async def test_the_command_line_does_what_operators_need(exchange: Room) -> None:
+async def test_the_command_line_does_what_operators_need(exchange: LocalExchange) -> None:
     await exchange.restart(suspect_after=1)
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("bad")
@@ -390,7 +400,7 @@ async def test_the_command_line_does_what_operators_need(exchange: Room) -> None
 
 
 async def test_the_command_line_keeps_its_lists_whole_and_its_filters_narrow(
-    exchange: Room,
+    exchange: LocalExchange,
 ) -> None:
     async def command(*arguments: str, code: int = 0) -> Any:
         given = ["--database-url", exchange.dsn, "exchange", *arguments]
@@ -421,16 +431,16 @@ async def test_the_command_line_keeps_its_lists_whole_and_its_filters_narrow(
     assert (await command("clients", "change", "c2", "--no-send", "--json"))["status"] == "OK"
 
 
-async def _in_doubt(room: Room, phone: Caller, erp: Caller) -> str:
+async def _in_doubt(local: LocalExchange, phone: Caller, erp: Caller) -> str:
     await phone.send("doubtful")
     process = await erp.begin()
     await erp.prepare(process["id"])
-    await room.restart()
+    await local.restart()
     return str(process["id"])
 
 
 async def test_a_server_whose_routes_died_ends_with_their_error(
-    exchange: Room, monkeypatch: pytest.MonkeyPatch
+    exchange: LocalExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_broken = asyncio.Event()
 

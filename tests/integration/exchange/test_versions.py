@@ -13,7 +13,7 @@ from postroad.exchange import operations
 from postroad.exchange.check import check
 from postroad.exchange.files import Storage
 from postroad.postgres import run_blocking
-from tests.fixtures.exchange import Room
+from tests.fixtures.exchange import LocalExchange
 from tests.fixtures.postgres import variants
 
 
@@ -22,7 +22,7 @@ def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
     return request.param
 
 
-async def test_a_day_of_the_exchange(exchange: Room) -> None:
+async def test_a_day_of_the_exchange(exchange: LocalExchange) -> None:
     phone, erp, other = (exchange.caller(name) for name in ("phone", "erp", "other"))
     admin = exchange.caller("admin", is_admin=True)
     for number in (2, 1):

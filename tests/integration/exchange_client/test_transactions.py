@@ -18,7 +18,7 @@ INSERT = "insert into orders (id) values (?)"
 
 
 @dataclass
-class Desk:
+class Parties:
     """A database with one message, and an instance of the ERP."""
 
     server: ExchangeProcess
@@ -44,43 +44,45 @@ class Desk:
 
 
 @pytest.fixture
-def desk(served: ExchangeProcess) -> Desk:
+def parties(served: ExchangeProcess) -> Parties:
     mobile = unique("mobile")
-    made = Desk(served, unique("db"), mobile, served.client(mobile), served.client(unique("erp")))
+    made = Parties(
+        served, unique("db"), mobile, served.client(mobile), served.client(unique("erp"))
+    )
     made.mobile.send(made.database, 1, id="m1")
     return made
 
 
 @pytest.mark.parametrize("has_marker", [True, False], ids=["marker", "no-marker"])
 def test_a_block_that_rolls_back_itself_is_not_confirmed(
-    desk: Desk, erp: Erp, has_marker: bool
+    parties: Parties, erp: Erp, has_marker: bool
 ) -> None:
     connection = erp.connect()
     with pytest.raises(TransactionEnded):
-        desk.turn(erp, connection, connection.rollback, has_marker=has_marker)
+        parties.turn(erp, connection, connection.rollback, has_marker=has_marker)
     assert erp.orders() == []
     if erp.engine == "firebird" and not has_marker:
         # Nothing there tells a roll-back from a commit: it must not be done twice by itself.
-        assert desk.state() == "parked"
+        assert parties.state() == "parked"
         connection.close()
         return
-    assert desk.state() == "queued"
-    desk.turn(erp, connection, lambda: None, has_marker=has_marker)
+    assert parties.state() == "queued"
+    parties.turn(erp, connection, lambda: None, has_marker=has_marker)
     connection.close()
     assert erp.orders() == ["m1", "m1 again"]
-    assert desk.state() == "done"
+    assert parties.state() == "done"
 
 
 @pytest.mark.parametrize("has_marker", [True, False], ids=["marker", "no-marker"])
 def test_a_block_that_commits_itself_is_told_and_not_done_again(
-    desk: Desk, erp: Erp, has_marker: bool
+    parties: Parties, erp: Erp, has_marker: bool
 ) -> None:
     connection = erp.connect()
     with pytest.raises(TransactionEnded):
-        desk.turn(erp, connection, connection.commit, has_marker=has_marker)
+        parties.turn(erp, connection, connection.commit, has_marker=has_marker)
     is_known = erp.engine != "firebird" or has_marker
-    assert desk.state() == ("done" if is_known else "parked")
-    desk.turn(erp, connection, lambda: None, has_marker=has_marker)
+    assert parties.state() == ("done" if is_known else "parked")
+    parties.turn(erp, connection, lambda: None, has_marker=has_marker)
     connection.close()
     assert erp.orders() == (["m1", "m1 again"] if is_known else ["m1"])
     if has_marker:
@@ -88,44 +90,44 @@ def test_a_block_that_commits_itself_is_told_and_not_done_again(
 
 
 def test_a_transaction_that_ends_during_prepare_is_not_confirmed(
-    desk: Desk, erp: Erp, monkeypatch: pytest.MonkeyPatch
+    parties: Parties, erp: Erp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = erp.connect()
-    prepare = desk.instance.prepare
+    prepare = parties.instance.prepare
 
     def prepare_and_roll_back(*arguments: Any) -> Any:
         connection.rollback()
         return prepare(*arguments)
 
-    monkeypatch.setattr(desk.instance, "prepare", prepare_and_roll_back)
+    monkeypatch.setattr(parties.instance, "prepare", prepare_and_roll_back)
     with pytest.raises(TransactionEnded):
-        desk.turn(erp, connection, lambda: None)
-    assert (erp.orders(), desk.state()) == ([], "queued")
+        parties.turn(erp, connection, lambda: None)
+    assert (erp.orders(), parties.state()) == ([], "queued")
     monkeypatch.undo()
-    desk.turn(erp, connection, lambda: None)
+    parties.turn(erp, connection, lambda: None)
     connection.close()
-    assert (erp.orders(), desk.state()) == (["m1", "m1 again"], "done")
+    assert (erp.orders(), parties.state()) == (["m1", "m1 again"], "done")
 
 
 def test_a_block_that_commits_at_its_end_is_confirmed(
-    desk: Desk, make_erp: Callable[[str], Erp]
+    parties: Parties, make_erp: Callable[[str], Erp]
 ) -> None:
     erp = make_erp("sqlite")
     connection = erp.connect()
 
     def block() -> None:
-        with desk.instance.process(desk.database, connection) as work, connection:
+        with parties.instance.process(parties.database, connection) as work, connection:
             connection.execute(INSERT, ("m1",))
-            work.reply(desk.mobile_id, 1)
+            work.reply(parties.mobile_id, 1)
 
     with pytest.raises(TransactionEnded):
         block()
     connection.close()
-    assert (erp.orders(), desk.state()) == (["m1"], "done")
-    assert [reply.body for reply in desk.mobile.receive()] == [1]
+    assert (erp.orders(), parties.state()) == (["m1"], "done")
+    assert [reply.body for reply in parties.mobile.receive()] == [1]
 
 
-def test_a_block_that_commits_and_then_fails_is_put_aside(desk: Desk, erp: Erp) -> None:
+def test_a_block_that_commits_and_then_fails_is_put_aside(parties: Parties, erp: Erp) -> None:
     connection = erp.connect()
 
     def fail() -> None:
@@ -133,13 +135,13 @@ def test_a_block_that_commits_and_then_fails_is_put_aside(desk: Desk, erp: Erp) 
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        desk.turn(erp, connection, fail)
+        parties.turn(erp, connection, fail)
     connection.close()
-    assert (erp.orders(), desk.state()) == (["m1"], "parked")
+    assert (erp.orders(), parties.state()) == (["m1"], "parked")
 
 
 def test_a_block_that_commits_and_then_spoils_the_rest_is_put_aside(
-    desk: Desk, make_erp: Callable[[str], Erp]
+    parties: Parties, make_erp: Callable[[str], Erp]
 ) -> None:
     erp = make_erp("postgres")
     with psycopg.connect(erp.dsn) as connection:
@@ -150,17 +152,17 @@ def test_a_block_that_commits_and_then_spoils_the_rest_is_put_aside(
                 connection.execute("select 1 / 0")
 
         with pytest.raises(TransactionEnded):
-            _block(desk, connection, spoil, has_marker=True)
-    assert (erp.orders(), desk.state()) == (["m1"], "parked")
+            _block(parties, connection, spoil, has_marker=True)
+    assert (erp.orders(), parties.state()) == (["m1"], "parked")
 
 
 @pytest.mark.parametrize("autocommit", [False, True], ids=["implicit", "autocommit"])
 def test_a_block_may_choose_its_isolation_level(
-    desk: Desk, make_erp: Callable[[str], Erp], autocommit: bool
+    parties: Parties, make_erp: Callable[[str], Erp], autocommit: bool
 ) -> None:
     erp = make_erp("postgres")
     with psycopg.connect(erp.dsn, autocommit=autocommit) as connection:
-        with desk.instance.process(desk.database, connection) as work:
+        with parties.instance.process(parties.database, connection) as work:
             connection.execute("set transaction isolation level serializable")
             connection.execute("insert into orders (id) values ('m1')")
         assert work.is_confirmed
@@ -168,25 +170,27 @@ def test_a_block_may_choose_its_isolation_level(
 
 
 async def test_without_blocking_a_block_that_commits_itself_is_not_done_again(
-    desk: Desk, make_erp: Callable[[str], Erp]
+    parties: Parties, make_erp: Callable[[str], Erp]
 ) -> None:
     erp = make_erp("postgres")
-    instance = AsyncExchange(desk.server.url, desk.server.token(unique("erp")))
+    instance = AsyncExchange(parties.server.url, parties.server.token(unique("erp")))
     async with await psycopg.AsyncConnection.connect(erp.dsn) as connection:
 
         async def commit() -> None:
-            async with instance.process(desk.database, connection):
+            async with instance.process(parties.database, connection):
                 await connection.execute("set transaction isolation level serializable")
                 await connection.execute("insert into orders (id) values ('m1')")
                 await connection.commit()
 
         with pytest.raises(TransactionEnded):
             await commit()
-    assert (erp.orders(), desk.state()) == (["m1"], "done")
+    assert (erp.orders(), parties.state()) == (["m1"], "done")
 
 
-def _block(desk: Desk, connection: Any, inside: Callable[[], None], *, has_marker: bool) -> None:
-    with desk.instance.process(desk.database, connection, has_marker=has_marker):
+def _block(
+    parties: Parties, connection: Any, inside: Callable[[], None], *, has_marker: bool
+) -> None:
+    with parties.instance.process(parties.database, connection, has_marker=has_marker):
         connection.execute("insert into orders (id) values ('m1')")
         inside()
 
@@ -194,7 +198,7 @@ def _block(desk: Desk, connection: Any, inside: Callable[[], None], *, has_marke
 @pytest.mark.parametrize("autocommit", [False, True], ids=["implicit", "autocommit"])
 @pytest.mark.parametrize("has_marker", [True, False], ids=["marker", "no-marker"])
 def test_an_error_that_the_block_swallows_is_not_confirmed(
-    desk: Desk, make_erp: Callable[[str], Erp], has_marker: bool, autocommit: bool
+    parties: Parties, make_erp: Callable[[str], Erp], has_marker: bool, autocommit: bool
 ) -> None:
     """PostgreSQL answers ROLLBACK, and no error, to the COMMIT of a transaction that failed."""
     erp = make_erp("postgres")
@@ -205,48 +209,48 @@ def test_an_error_that_the_block_swallows_is_not_confirmed(
                 connection.execute("select 1 / 0")
 
         with pytest.raises(TransactionEnded):
-            _block(desk, connection, swallow, has_marker=has_marker)
-        assert desk.state() == "queued"
-        with desk.instance.process(desk.database, connection, has_marker=has_marker) as work:
+            _block(parties, connection, swallow, has_marker=has_marker)
+        assert parties.state() == "queued"
+        with parties.instance.process(parties.database, connection, has_marker=has_marker) as work:
             connection.execute("insert into orders (id) values ('m1')")
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("select 1 / 0")
         assert work.is_confirmed
     assert erp.orders() == ["m1"]
-    assert desk.state() == "done"
+    assert parties.state() == "done"
 
 
 @pytest.mark.parametrize("autocommit", [False, True], ids=["implicit", "autocommit"])
 async def test_without_blocking_an_error_that_is_swallowed_is_not_confirmed(
-    desk: Desk, make_erp: Callable[[str], Erp], autocommit: bool
+    parties: Parties, make_erp: Callable[[str], Erp], autocommit: bool
 ) -> None:
     erp = make_erp("postgres")
-    instance = AsyncExchange(desk.server.url, desk.server.token(unique("erp")))
+    instance = AsyncExchange(parties.server.url, parties.server.token(unique("erp")))
     connect = psycopg.AsyncConnection.connect
     async with await connect(erp.dsn, autocommit=autocommit) as connection:
 
         async def swallow() -> None:
-            async with instance.process(desk.database, connection, has_marker=False):
+            async with instance.process(parties.database, connection, has_marker=False):
                 await connection.execute("insert into orders (id) values ('m1')")
                 with suppress(psycopg.Error):
                     await connection.execute("select 1 / 0")
 
         with pytest.raises(TransactionEnded):
             await swallow()
-        assert desk.state() == "queued"
-        async with instance.process(desk.database, connection) as work:
+        assert parties.state() == "queued"
+        async with instance.process(parties.database, connection) as work:
             await connection.execute("insert into orders (id) values ('m1')")
         assert work.is_confirmed
     assert erp.orders() == ["m1"]
 
 
 def test_a_rollback_in_place_of_the_commit_is_noticed(
-    desk: Desk, make_erp: Callable[[str], Erp]
+    parties: Parties, make_erp: Callable[[str], Erp]
 ) -> None:
     """Whatever spoilt the transaction after the last look: the answer to COMMIT decides."""
     erp = make_erp("postgres")
     with psycopg.connect(erp.dsn) as connection:
-        prepare = desk.instance.prepare
+        prepare = parties.instance.prepare
 
         def spoil(process: str, document: dict[str, Any]) -> dict[str, Any]:
             answer = prepare(process, document)
@@ -254,32 +258,34 @@ def test_a_rollback_in_place_of_the_commit_is_noticed(
                 connection.execute("select 1 / 0")
             return answer
 
-        desk.instance.prepare = spoil  # type: ignore[method-assign]
+        parties.instance.prepare = spoil  # type: ignore[method-assign]
         with pytest.raises(TransactionEnded):
-            _block(desk, connection, lambda: None, has_marker=False)
+            _block(parties, connection, lambda: None, has_marker=False)
     assert erp.orders() == []
-    assert desk.state() == "queued"
+    assert parties.state() == "queued"
 
 
-def test_a_marker_that_was_read_too_early_is_read_again(desk: Desk, erp: Erp) -> None:
+def test_a_marker_that_was_read_too_early_is_read_again(parties: Parties, erp: Erp) -> None:
     """Another instance commits between the look at the marker and API_1: that is no restore."""
     first, second = erp.connect(), erp.connect()
-    desk.turn(erp, first, lambda: None)
-    desk.mobile.send(desk.database, 2, id="m2")
-    other = desk.server.client(unique("other"))
-    start = desk.instance.start
+    parties.turn(erp, first, lambda: None)
+    parties.mobile.send(parties.database, 2, id="m2")
+    other = parties.server.client(unique("other"))
+    start = parties.instance.start
 
     def late(request: dict[str, Any]) -> dict[str, Any]:
-        desk.instance.start = start  # type: ignore[method-assign]
-        with other.process(desk.database, second) as work:
+        parties.instance.start = start  # type: ignore[method-assign]
+        with other.process(parties.database, second) as work:
             execute(erp.engine, second, INSERT, (work.files[0].id,))
         return start(request)
 
-    desk.instance.start = late  # type: ignore[method-assign]
-    with desk.instance.process(desk.database, first) as work:
+    parties.instance.start = late  # type: ignore[method-assign]
+    with parties.instance.process(parties.database, first) as work:
         assert work.status == "IDLE"
     first.close()
     second.close()
     assert erp.orders() == ["m1", "m1 again", "m2"]
-    told = desk.server.rows("select 1 from alerts.report where key like '%%' || %s", desk.database)
+    told = parties.server.rows(
+        "select 1 from alerts.report where key like '%%' || %s", parties.database
+    )
     assert told == []

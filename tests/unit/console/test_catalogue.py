@@ -94,8 +94,8 @@ def test_the_language_is_the_chosen_one_or_the_browsers(
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_state_that_a_table_allows_has_a_word(language: str) -> None:
     allowed = set()
-    for room in ("exchange", "intake", "coordination", "console", "bridge"):
-        for file in files(f"postroad.{room}").joinpath("sql", "tables").iterdir():
+    for component in ("exchange", "intake", "coordination", "console", "bridge"):
+        for file in files(f"postroad.{component}").joinpath("sql", "tables").iterdir():
             text = file.read_text(encoding="utf-8")
             for listed in re.findall(r"\b(?:state|status|mode) in\s*\(([^)]*)\)", text):
                 allowed |= set(re.findall(r"'([\w-]+)'", listed))

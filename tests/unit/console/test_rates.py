@@ -81,7 +81,7 @@ class Watcher:
         return self.found[key]
 
     def see(self, *, arrived: int, gone: int) -> None:
-        """Let so much have arrived in every room, and so much have left it."""
+        """Let so much have arrived at every component, and so much have left it."""
         self.found = {
             "exchange.databases": Page(
                 [{"id": "sales", "queued": arrived - gone, "leased": 0, "in_doubt": 0, "parked": 0,

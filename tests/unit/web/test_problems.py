@@ -22,7 +22,7 @@ from postroad.web.tokens import bearer_token, hash_token, is_token_of, new_token
 
 
 class Missing(PostroadError):
-    """A leaf of another room, which knows nothing of HTTP."""
+    """A leaf of another component, which knows nothing of HTTP."""
 
     code = "sample_missing"
     kind = "not_found"

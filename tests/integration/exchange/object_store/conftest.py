@@ -18,7 +18,7 @@ from postroad.exchange.objects import ObjectStorage
 from postroad.exchange.server import ExchangeServer
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import Room
+from tests.fixtures.exchange import LocalExchange
 from tests.fixtures.s3 import ACCESS_KEY, SECRET_KEY, RcloneS3, S3Server
 
 
@@ -71,26 +71,26 @@ def store(s3: S3Server) -> Store:
 
 
 @pytest.fixture
-async def room(database: str, store: Store) -> AsyncIterator[Room]:
-    room = Room(database, store.root, **store.settings)
-    await room.server.start()
-    await room.server.ready()
-    yield room
-    await room.close()
+async def local(database: str, store: Store) -> AsyncIterator[LocalExchange]:
+    local = LocalExchange(database, store.root, **store.settings)
+    await local.server.start()
+    await local.server.ready()
+    yield local
+    await local.close()
 
 
-def folders(room: Room) -> dict[str, str]:
-    rows = room.rows("select id, folder from exchange.message where state <> 'discarded'")
+def folders(local: LocalExchange) -> dict[str, str]:
+    rows = local.rows("select id, folder from exchange.message where state <> 'discarded'")
     return {row["id"]: row["folder"] for row in rows}
 
 
-def object_of(room: Room, id_: str) -> str:
-    return str(room.rows("select object from exchange.message where id = %s", id_)[0]["object"])
+def object_of(local: LocalExchange, id_: str) -> str:
+    return str(local.rows("select object from exchange.message where id = %s", id_)[0]["object"])
 
 
-def checked(room: Room, **more: Any) -> list[tuple[str, str, bool]]:
-    storage = open_storage(room.root, ExchangeSettings(**room.settings))
-    with psycopg.connect(room.dsn) as connection:
+def checked(local: LocalExchange, **more: Any) -> list[tuple[str, str, bool]]:
+    storage = open_storage(local.root, ExchangeSettings(**local.settings))
+    with psycopg.connect(local.dsn) as connection:
         return [(one.kind, one.name, one.is_fixed) for one in check(connection, storage, **more)]
 
 
@@ -107,9 +107,9 @@ def listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return listed
 
 
-async def start_another(room: Room) -> None:
-    settings = ExchangeSettings(**room.settings)
-    another = ExchangeServer(room.dsn, room.root, settings, port=0)
+async def start_another(local: LocalExchange) -> None:
+    settings = ExchangeSettings(**local.settings)
+    another = ExchangeServer(local.dsn, local.root, settings, port=0)
     await another.start()
     await another.ready()
 

@@ -25,7 +25,7 @@ from postroad.exchange.objects import ObjectStorage
 from postroad.exchange.server import ExchangeServer
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import TestServer, wait_until
-from tests.fixtures.exchange import BASE, Room
+from tests.fixtures.exchange import BASE, LocalExchange
 from tests.fixtures.exchange_server import ExchangeProcess
 from tests.fixtures.s3 import RcloneS3
 from tests.integration.exchange.object_store.conftest import (
@@ -37,8 +37,10 @@ from tests.integration.exchange.object_store.conftest import (
 )
 
 
-async def test_a_hand_over_changes_rows_and_never_an_object(room: Room, store: Store) -> None:
-    phone, erp = room.caller("phone"), room.caller("erp")
+async def test_a_hand_over_changes_rows_and_never_an_object(
+    local: LocalExchange, store: Store
+) -> None:
+    phone, erp = local.caller("phone"), local.caller("erp")
     large = os.urandom(200_000)
     await phone.send("m1")
     await phone.send("m2", content_base64=base64.b64encode(large).decode(), media_type="image/png")
@@ -47,9 +49,9 @@ async def test_a_hand_over_changes_rows_and_never_an_object(room: Room, store: S
     process = await erp.begin()
     first, second = process["files"]
     assert first["body"] == {"id": "m1"}
-    answer = await erp.http.get(f"{room.server.url}{second['href']}")
+    answer = await erp.http.get(f"{local.server.url}{second['href']}")
     assert answer.content == large
-    upload = f"{room.server.url}{BASE}/processes/{process['id']}/replies/r2"
+    upload = f"{local.server.url}{BASE}/processes/{process['id']}/replies/r2"
     for body in (b"draft", large):
         answer = await erp.http.put(upload, content=body)
         assert answer.json()["status"] == "OK"
@@ -58,67 +60,71 @@ async def test_a_hand_over_changes_rows_and_never_an_object(room: Room, store: S
         {"name": "r2", "recipient": "phone", "sha256": hashlib.sha256(large).hexdigest()},
     ]
     assert await erp.prepare(process["id"], replies) == (200, {"status": "OK"})
-    assert folders(room) == {
+    assert folders(local) == {
         "m1": "Messages", "m2": "Messages", "r1": "Prepared", "r2": "Prepared",
     }  # fmt: skip
     assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
-    await room.until_state(process["id"], "DONE")
+    await local.until_state(process["id"], "DONE")
     found = await phone.replies()
     assert [one.get("body") for one in found] == [None, {"ok": True}]
-    answer = await phone.http.get(f"{room.server.url}{found[0]['href']}")
+    answer = await phone.http.get(f"{local.server.url}{found[0]['href']}")
     assert answer.content == large
     for one in found:
         assert (await phone.call("DELETE", f"/messages/{one['id']}"))[0] == 200
-    assert set(folders(room).values()) == {"Log"}
+    assert set(folders(local).values()) == {"Log"}
     await until(
-        lambda: room.rows("select count(*) as count from exchange.move")[0]["count"] == 0,
+        lambda: local.rows("select count(*) as count from exchange.move")[0]["count"] == 0,
         "no move left",
     )
     after = store.contents()
     assert before.items() <= after.items()
     # The draft that was replaced is removed.
     assert sorted(after.values()) == sorted([*before.values(), b'{"ok":true}', large])
-    assert checked(room) == []
+    assert checked(local) == []
 
 
-async def test_an_aborted_process_removes_its_replies_only(room: Room, store: Store) -> None:
-    phone, erp = room.caller("phone"), room.caller("erp")
+async def test_an_aborted_process_removes_its_replies_only(
+    local: LocalExchange, store: Store
+) -> None:
+    phone, erp = local.caller("phone"), local.caller("erp")
     await phone.send("m1")
     process = await erp.begin()
     await erp.prepare(process["id"], [{"name": "r1", "recipient": "phone", "body": 1}])
     assert len(store.contents()) == 2
     await erp.end(process["id"], "abort", error="no")
-    await until(lambda: list(store.contents()) == [object_of(room, "m1")], "the reply removed")
+    await until(lambda: list(store.contents()) == [object_of(local, "m1")], "the reply removed")
     assert (await erp.begin())["files"][0]["body"] == {"id": "m1"}
 
 
-async def test_a_repeated_message_leaves_one_object(room: Room, store: Store) -> None:
-    phone = room.caller("phone")
+async def test_a_repeated_message_leaves_one_object(local: LocalExchange, store: Store) -> None:
+    phone = local.caller("phone")
     answers = await asyncio.gather(*(phone.send("m1") for _ in range(8)))
     assert {answer["sequence"] for answer in answers} == {1}
-    await until(lambda: list(store.contents()) == [object_of(room, "m1")], "one object")
+    await until(lambda: list(store.contents()) == [object_of(local, "m1")], "one object")
 
 
-async def test_an_object_that_a_row_names_is_not_dropped(room: Room, store: Store) -> None:
+async def test_an_object_that_a_row_names_is_not_dropped(
+    local: LocalExchange, store: Store
+) -> None:
     """A call whose COMMIT was in doubt and was repeated believes that its object is not needed."""
-    await room.caller("phone").send("m1")
-    mover = room.server.mover
+    await local.caller("phone").send("m1")
+    mover = local.server.mover
     assert mover is not None
     other = mover.storage.temporary_name()
     await mover.in_thread(mover.storage.write, "sales", "", other, b"x")
-    await mover.drop("sales", "Messages", [object_of(room, "m1"), other])
-    assert list(store.contents()) == [object_of(room, "m1")]
+    await mover.drop("sales", "Messages", [object_of(local, "m1"), other])
+    assert list(store.contents()) == [object_of(local, "m1")]
 
 
 async def test_two_servers_start_on_an_empty_bucket_and_share_it(
     database: str, store: Store
 ) -> None:
-    room = Room(database, store.root, **store.settings)
-    second = ExchangeServer(database, store.root, ExchangeSettings(**room.settings), port=0)
+    local = LocalExchange(database, store.root, **store.settings)
+    second = ExchangeServer(database, store.root, ExchangeSettings(**local.settings), port=0)
     try:
-        await asyncio.gather(room.server.start(), second.start())
-        await asyncio.gather(room.server.ready(), second.ready())
-        phone, erp = room.caller("phone"), room.caller("erp")
+        await asyncio.gather(local.server.start(), second.start())
+        await asyncio.gather(local.server.ready(), second.ready())
+        phone, erp = local.caller("phone"), local.caller("erp")
         await phone.send("m1")
         start = {"database": "sales", "attempt": "a1"}
         answer = await erp.http.post(f"{second.url}{BASE}/processes", json=start)
@@ -126,14 +132,14 @@ async def test_two_servers_start_on_an_empty_bucket_and_share_it(
         assert process["files"][0]["body"] == {"id": "m1"}
         await erp.prepare(process["id"], [{"name": "r1", "recipient": "phone", "body": 1}])
         # The one that ends has stored what the other one still needs.
-        await room.server.stop()
+        await local.server.stop()
         answer = await erp.http.post(f"{second.url}{BASE}/processes/{process['id']}/commit")
         assert answer.json() == {"status": "OK"}
         answer = await phone.http.get(f"{second.url}{BASE}/messages")
         assert [one["body"] for one in answer.json()["items"]] == [1]
     finally:
         await second.stop()
-        await room.close()
+        await local.close()
 
 
 def test_a_server_that_is_killed_before_its_row_leaves_an_object_that_is_collected(
@@ -182,18 +188,18 @@ def test_a_server_that_is_killed_before_its_row_leaves_an_object_that_is_collect
 async def test_a_young_object_and_one_of_a_running_server_are_not_collected(
     database: str, store: Store
 ) -> None:
-    room = Room(database, store.root, **store.settings, retention_interval="100ms")
-    await room.server.start()
-    await room.server.ready()
+    local = LocalExchange(database, store.root, **store.settings, retention_interval="100ms")
+    await local.server.start()
+    await local.server.ready()
     try:
-        await room.caller("phone").send("m1")
-        await room.restart(orphan_age="1h")
+        await local.caller("phone").send("m1")
+        await local.restart(orphan_age="1h")
         store.put("object-1.00000000.7", b"young")
-        epoch = room.rows("select epoch from exchange.member")[0]["epoch"]
+        epoch = local.rows("select epoch from exchange.member")[0]["epoch"]
         for _ in range(3):
-            await room.server.signals.wait("swept")
+            await local.server.signals.wait("swept")
         assert "object-1.00000000.7" in store.contents()
-        await room.restart(orphan_age="1ms")
+        await local.restart(orphan_age="1ms")
         running = f"object-{epoch + 1}.00000000.7"
         later = f"object-{epoch + 100}.00000000.7"
         old = f"object-{epoch + 1}.00000000.8"
@@ -202,15 +208,15 @@ async def test_a_young_object_and_one_of_a_running_server_are_not_collected(
         store.age(old, hours=25)
         gone = {"object-1.00000000.7", old}
         await until(lambda: not gone & set(store.contents()), "the old ones removed")
-        assert sorted(store.contents()) == sorted([object_of(room, "m1"), running, later])
+        assert sorted(store.contents()) == sorted([object_of(local, "m1"), running, later])
     finally:
-        await room.close()
+        await local.close()
 
 
 async def test_while_the_store_is_away_calls_can_be_repeated_and_nothing_is_lost(
-    room: Room, store: Store
+    local: LocalExchange, store: Store
 ) -> None:
-    phone, erp = room.caller("phone"), room.caller("erp")
+    phone, erp = local.caller("phone"), local.caller("erp")
     await phone.send("m1")
     store.server.kill()
     message = {"id": "m2", "database": "sales", "body": 2}
@@ -219,15 +225,15 @@ async def test_while_the_store_is_away_calls_can_be_repeated_and_nothing_is_lost
     start = {"database": "sales", "attempt": "a1"}
     assert (await erp.call("POST", "/processes", json=start))[0] == 503
     with pytest.raises(StorageFailed):
-        checked(room)
+        checked(local)
     store.server.start()
     assert (await phone.call("POST", "/messages", json=message))[0] == 201
     process = await erp.begin(attempt="a1")
     assert [file["id"] for file in process["files"]] == ["m1"]
-    assert room.alerts() == []
+    assert local.alerts() == []
     await erp.prepare(process["id"], [{"name": "r1", "recipient": "phone", "body": 1}])
     assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
-    await room.until_state(process["id"], "DONE")
+    await local.until_state(process["id"], "DONE")
     store.server.kill()
     status, problem = await phone.call("GET", "/messages")
     assert (status, problem["code"]) == (503, "exchange_storage_failed")
@@ -236,13 +242,13 @@ async def test_while_the_store_is_away_calls_can_be_repeated_and_nothing_is_lost
 
 
 async def test_check_reports_what_it_cannot_read_beside_what_it_found(
-    room: Room, store: Store, monkeypatch: pytest.MonkeyPatch
+    local: LocalExchange, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    phone = room.caller("phone")
+    phone = local.caller("phone")
     for id_ in ("m1", "m2"):
         await phone.send(id_)
-    store.remove(object_of(room, "m1"))
-    unreadable = object_of(room, "m2")
+    store.remove(object_of(local, "m1"))
+    unreadable = object_of(local, "m2")
     digest = ObjectStorage.digest
 
     def failing(storage: ObjectStorage, database: str, folder: str, name: str) -> Any:
@@ -251,22 +257,22 @@ async def test_check_reports_what_it_cannot_read_beside_what_it_found(
         return digest(storage, database, folder, name)
 
     monkeypatch.setattr(ObjectStorage, "digest", failing)
-    assert checked(room, is_fixing=True) == [
+    assert checked(local, is_fixing=True) == [
         ("missing", "1_m1_from_phone_to_any.json", True),
         ("unreadable", "2_m2_from_phone_to_any.json", False),
     ]
     monkeypatch.undo()
-    assert checked(room) == []
+    assert checked(local) == []
 
 
 async def test_while_the_bucket_is_missing_no_message_is_parked(
-    room: Room, store: Store, monkeypatch: pytest.MonkeyPatch
+    local: LocalExchange, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # rclone creates a missing bucket for an object that is written, such as the marker.
     await until(store.is_marked, "the store marked by the server that sweeps")
     monkeypatch.setattr("postroad.exchange.collector.MARK_SECONDS", 1e9)
     assert isinstance(store.server, RcloneS3)
-    phone, erp = room.caller("phone"), room.caller("erp")
+    phone, erp = local.caller("phone"), local.caller("erp")
     await phone.send("m1")
     bucket = store.server.objects_folder / store.bucket
     aside = bucket.rename(bucket.with_name(f"{store.bucket}-aside"))
@@ -277,12 +283,14 @@ async def test_while_the_bucket_is_missing_no_message_is_parked(
     assert (await erp.begin(attempt="a1"))["files"][0]["body"] == {"id": "m1"}
 
 
-async def test_check_finds_what_is_missing_changed_or_unlisted(room: Room, store: Store) -> None:
-    phone, erp = room.caller("phone"), room.caller("erp")
+async def test_check_finds_what_is_missing_changed_or_unlisted(
+    local: LocalExchange, store: Store
+) -> None:
+    phone, erp = local.caller("phone"), local.caller("erp")
     for id_ in ("m1", "m2", "m3"):
         await phone.send(id_)
-    names = {id_: object_of(room, id_) for id_ in ("m1", "m2", "m3")}
-    assert checked(room) == []
+    names = {id_: object_of(local, id_) for id_ in ("m1", "m2", "m3")}
+    assert checked(local) == []
     store.remove(names["m1"])
     store.put(names["m2"], b'{"id":"m9"}')
     store.put("object-0.00000000.1", b"whose?")
@@ -291,61 +299,65 @@ async def test_check_finds_what_is_missing_changed_or_unlisted(room: Room, store
         ("changed", "2_m2_from_phone_to_any.json"),
         ("unlisted", "object-0.00000000.1"),
     ]
-    assert checked(room) == [(*one, False) for one in found]
-    assert checked(room, is_fixing=True) == [(*one, True) for one in found]
+    assert checked(local) == [(*one, False) for one in found]
+    assert checked(local, is_fixing=True) == [(*one, True) for one in found]
     assert store.contents()["unlisted/object-0.00000000.1"] == b"whose?"
-    assert checked(room) == []
+    assert checked(local) == []
     process = await erp.begin()
     assert [file["id"] for file in process["files"]] == ["m3"]
     await erp.end(process["id"], "abort")
     # The sender sends a lost message again; the right content of a changed one is put back.
     await phone.send("m1")
     store.put(names["m2"], b'{"id":"m2"}')
-    room.rows("select exchange.requeue(null, 'm2', 'phone', 'sales')")
+    local.rows("select exchange.requeue(null, 'm2', 'phone', 'sales')")
     process = await erp.begin()
     assert [file["body"]["id"] for file in process["files"]] == ["m1", "m2", "m3"]
-    assert object_of(room, "m1") != names["m1"]
-    assert checked(room) == []
+    assert object_of(local, "m1") != names["m1"]
+    assert checked(local) == []
 
 
-async def test_a_missing_or_changed_object_is_never_handed_out(room: Room, store: Store) -> None:
-    phone, erp = room.caller("phone"), room.caller("erp")
+async def test_a_missing_or_changed_object_is_never_handed_out(
+    local: LocalExchange, store: Store
+) -> None:
+    phone, erp = local.caller("phone"), local.caller("erp")
     for id_ in ("m1", "m2", "m3"):
         await phone.send(id_)
-    store.remove(object_of(room, "m1"))
-    store.put(object_of(room, "m2"), b'{"id":"m9"}')
+    store.remove(object_of(local, "m1"))
+    store.put(object_of(local, "m2"), b'{"id":"m9"}')
     process = await erp.begin()
     assert [file["id"] for file in process["files"]] == ["m3"]
-    states = room.rows("select id, state, folder from exchange.message order by number")
+    states = local.rows("select id, state, folder from exchange.message order by number")
     assert [(one["state"], one["folder"]) for one in states] == [
         ("parked", None), ("parked", "Error"), ("leased", "Messages"),
     ]  # fmt: skip
-    assert len(room.alerts()) == 2
+    assert len(local.alerts()) == 2
 
 
-async def test_what_is_outdated_is_removed_from_the_store(room: Room, store: Store) -> None:
-    phone, erp = room.caller("phone"), room.caller("erp")
+async def test_what_is_outdated_is_removed_from_the_store(
+    local: LocalExchange, store: Store
+) -> None:
+    phone, erp = local.caller("phone"), local.caller("erp")
     await phone.send("m1")
     await phone.send("m2", database="other")
     process = await erp.begin()
     await erp.prepare(process["id"])
     await erp.end(process["id"], "commit")
-    await room.until_state(process["id"], "DONE")
-    room.rows("update exchange.message set finished_at = now() - interval '1 year' returning 1")
-    await room.restart()
+    await local.until_state(process["id"], "DONE")
+    local.rows("update exchange.message set finished_at = now() - interval '1 year' returning 1")
+    await local.restart()
     assert store.contents() == {}
-    assert [row["id"] for row in room.rows("select id from exchange.message")] == ["m2"]
+    assert [row["id"] for row in local.rows("select id from exchange.message")] == ["m2"]
     assert len(store.contents("other")) == 1
 
 
 async def test_export_renders_the_folders_and_can_be_repeated(
-    room: Room, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalExchange, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in store.settings.items():
         monkeypatch.setenv(f"POSTROAD_EXCHANGE__{name.upper()}", value)
 
     async def command(*arguments: str, code: int = 0) -> Any:
-        given = ["--database-url", room.dsn, "exchange", *arguments, "--json"]
+        given = ["--database-url", local.dsn, "exchange", *arguments, "--json"]
         result = await asyncio.to_thread(CliRunner().invoke, cli, given)
         assert result.exit_code == code, (arguments, result.output, result.exception)
         return json.loads(result.stdout)
@@ -354,7 +366,7 @@ async def test_export_renders_the_folders_and_can_be_repeated(
         found = (path for path in tmp_path.rglob("*") if path.is_file())
         return {str(path.relative_to(tmp_path)): path.read_bytes() for path in found}
 
-    phone, erp = room.caller("phone"), room.caller("erp")
+    phone, erp = local.caller("phone"), local.caller("erp")
     await phone.send("m1")
     await phone.send("m2", content_base64="AAEC", media_type="image/png")
     assert (await command("export", "sales", str(tmp_path)))["files"] == 2
@@ -379,7 +391,7 @@ async def test_export_renders_the_folders_and_can_be_repeated(
         assert f"{inbox}/1_m1_from_phone_to_any.json" not in found
         assert f"{inbox}/.new-dead.1" not in found
     assert (await command("check")) == []
-    store.remove(object_of(room, "m1"))
+    store.remove(object_of(local, "m1"))
     (tmp_path / "sales/Log/1_m1_from_phone_to_any.json").unlink()
     failed = (await command("export", "sales", str(tmp_path), code=1))["failed"]
     assert [one["name"] for one in failed] == ["1_m1_from_phone_to_any.json"]

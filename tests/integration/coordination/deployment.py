@@ -18,7 +18,7 @@ from postroad.testing import TestServer, wait_until_async
 
 
 @dataclass
-class House:
+class Deployment:
     """Databases and services, by part."""
 
     dsns: dict[str, str]
@@ -65,12 +65,12 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(
+async def open_deployment(
     server: TestServer,
     readers: Sequence[str] = ("lists",),
     quick: timedelta = timedelta(seconds=1),
     **reader_options: Any,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Deployment]:
     """Run a Writer, a Coordinator and Readers with the sample's entities.
 
     `quick`: after how long without an answer they say things again.
@@ -80,13 +80,13 @@ async def open_house(
             part: stack.enter_context(server.clone(*SCHEMAS))
             for part in ("writer", "coordinator", *readers)
         }
-        house = House(dsns)
+        deployment = Deployment(dsns)
         await asyncio.to_thread(prepare, dsns, readers)
         bridges = make_bridges(
             dsns["writer"], dsns["coordinator"], {name: dsns[name] for name in readers}
         )
         await install_bridges(bridges)
-        house.services = {
+        deployment.services = {
             "writer": Writer(dsns["writer"], resend=quick),
             "coordinator": Coordinator(dsns["coordinator"], ask=quick),
             **{
@@ -94,15 +94,15 @@ async def open_house(
                 for name in readers
             },
         }
-        for service in (*bridges, *house.services.values()):
+        for service in (*bridges, *deployment.services.values()):
             await stack.enter_async_context(service)
 
         async def is_known() -> bool:
-            known = await house.run("coordinator", "select count(*) from coordination.reader")
+            known = await deployment.run("coordinator", "select count(*) from coordination.reader")
             return known == [(len(readers),)]
 
         await wait_until_async(is_known, what="readers that are known to the Coordinator")
-        yield house
+        yield deployment
 
 
 def prepare(dsns: dict[str, str], readers: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What operators do in the rooms, in a real browser: it is done, shown and written down."""
+"""What operators do to components, in a real browser: it is done, shown and written down."""
 
 from __future__ import annotations
 

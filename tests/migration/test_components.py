@@ -1,4 +1,4 @@
-"""The rooms' own schemas: one that was migrated from the first version equals a fresh one."""
+"""The components' own schemas: one that was migrated from the first version equals a fresh one."""
 
 from __future__ import annotations
 
@@ -193,24 +193,26 @@ BACK = {
 }
 
 
-@pytest.mark.parametrize("room", BACK)
+@pytest.mark.parametrize("component", BACK)
 def test_a_migrated_room_equals_a_fresh_one(
-    empty_database: str, connect: Connect, room: str
+    empty_database: str, connect: Connect, component: str
 ) -> None:
     connection = connect(empty_database)
     # All of them, as in every database: objects of one may depend on those of another.
     for each in SCHEMAS:
         install(connection, each)
-    (schema,) = (each for each in SCHEMAS if each.name == room)
-    fresh = catalogue(connection, room)
-    names = connection.execute(f"select name from {room}.migration order by 1".encode()).fetchall()
-    assert names, "a room with migrations stands in the list above"
-    connection.execute(BACK[room].encode())
-    connection.execute(f"delete from {room}.migration".encode())
+    (schema,) = (each for each in SCHEMAS if each.name == component)
+    fresh = catalogue(connection, component)
+    names = connection.execute(
+        f"select name from {component}.migration order by 1".encode()
+    ).fetchall()
+    assert names, "a component with migrations stands in the list above"
+    connection.execute(BACK[component].encode())
+    connection.execute(f"delete from {component}.migration".encode())
     connection.commit()
-    assert catalogue(connection, room) != fresh
+    assert catalogue(connection, component) != fresh
     assert [(one,) for one in upgrade(connection, schema).migrations] == names
-    assert catalogue(connection, room) == fresh
+    assert catalogue(connection, component) == fresh
 
 
 def test_the_body_of_every_function_is_valid(empty_database: str, connect: Connect) -> None:
@@ -247,7 +249,7 @@ def test_an_upgrade_does_not_drop_a_list_of_shards(empty_database: str, connect:
 
 
 def _upgrade_coordination(connection: Connection[Any], before: str) -> None:
-    """Bring the room of a first version, in which this was done, to today's."""
+    """Bring the component of a first version, in which this was done, to today's."""
     for schema in SCHEMAS:
         install(connection, schema)
         if schema.name == "coordination":
