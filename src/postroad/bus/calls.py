@@ -190,8 +190,9 @@ def replay(
     `since` and `until` are times of posting. Repeating a call continues its replay; `again` begins
     another one. Raises QueueNotFound, ConsumerNotFound, InvalidSelector, InvalidArgument.
     """
-    chosen = _past(queue, consumer, since, until, selector)
-    return sql(int, "replay", **chosen, rate=rate, again=again, started_by=started_by)
+    past = {"qname": queue, "cname": consumer, "since": since or "-infinity", "until": until}
+    more = {"selector": selector, "rate": rate, "again": again, "started_by": started_by}
+    return sql(int, "replay", **past, **more)
 
 
 def count_replay(
@@ -202,18 +203,8 @@ def count_replay(
     selector: str | None = None,
 ) -> Call[int]:
     """Count the messages that `replay` would post, by reading them. Read-only."""
-    return sql(int, "count_replay", **_past(queue, consumer, since, until, selector))
-
-
-def _past(
-    queue: str,
-    consumer: str,
-    since: datetime | None,
-    until: datetime | None,
-    selector: str | None,
-) -> dict[str, object]:
-    times = {"since": since or "-infinity", "until": until}
-    return {"qname": queue, "cname": consumer, **times, "selector": selector}
+    past = {"qname": queue, "cname": consumer, "since": since or "-infinity", "until": until}
+    return sql(int, "count_replay", **past, selector=selector)
 
 
 def stop_replay(id: int, stopped_by: str | None = None) -> Call[bool]:
@@ -696,6 +687,11 @@ def maintain(queue: str | None = None) -> Call[list[Maintained]]:
     """
     text = rows.select(Maintained, named("maintain", "qname"))
     return Call(text, (queue,), rows.facts(Maintained))
+
+
+def close() -> Procedure[None]:
+    """Send pending notices and close what the bus opened; a second call does nothing."""
+    return Procedure(lambda runner: runner.close())
 
 
 def notify(*queues: str) -> Call[None]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from postroad.blocking import finish
 from postroad.bus import calls, dead_calls, schedule_calls, view_calls
 from postroad.bus.call import Awaiting, Blocking, Method, Methods
 from postroad.bus.calls import LEASE_DEFAULT
@@ -15,6 +14,8 @@ from postroad.bus.parameters import Duration, length
 from postroad.bus.polling import POLL_INTERVAL_DEFAULT
 from postroad.bus.runner import AsyncRunner, Runner
 from postroad.bus.subscription import AsyncSubscription, Messages, Subscription
+
+M = TypeVar("M", bound=Messages)
 
 
 class BusMethods(Methods):
@@ -84,12 +85,13 @@ class BusMethods(Methods):
     dead = Method(view_calls.dead)
     history = Method(view_calls.history)
     replays = Method(view_calls.replays)
+    close = Method(calls.close)
 
     def _messages(
-        self, queue: str, consumer: str, ttl: Duration, poll_interval: Duration
-    ) -> Messages:
+        self, kind: type[M], queue: str, consumer: str, ttl: Duration, poll_interval: Duration
+    ) -> M:
         wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
-        return Messages(self._runner, queue, consumer, length("ttl", ttl), wakeup)
+        return kind(self._runner, queue, consumer, length("ttl", ttl), wakeup)
 
     def _share_cache(self, bus: Self) -> Self:
         bus._runner.payloads = self._runner.payloads
@@ -97,16 +99,7 @@ class BusMethods(Methods):
 
 
 class AsyncBus(BusMethods, Awaiting):
-    """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
-
-    With a connection every call runs in the caller's transaction, which the bus never commits.
-    With a DSN or a pool each call is a transaction of its own; `using(connection)` returns a bus
-    that runs its calls in the transaction of that connection.
-
-    `notify` notifies waiting workers after posts in the bus's own transactions. `listen` lets
-    `subscribe` receive these notifications; it needs a DSN. Turn it off behind a transaction-mode
-    pooler; the bus then uses no prepared statements either.
-    """
+    """`Bus` for code that awaits."""
 
     def __init__(
         self,
@@ -121,10 +114,6 @@ class AsyncBus(BusMethods, Awaiting):
     def using(self, connection: AsyncConnection[Any]) -> Self:
         """Return a bus that works in the caller's transaction; it shares this bus's cache."""
         return self._share_cache(type(self)(connection))
-
-    async def close(self) -> None:
-        """Send pending notices and close what the bus opened; a second call does nothing."""
-        await self._runner.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,7 +135,7 @@ class AsyncBus(BusMethods, Awaiting):
         were not acked are delivered again, so a crash loses nothing. It survives a restart of
         PostgreSQL. Needs the bus's own connections; raises InvalidArgument without them.
         """
-        return AsyncSubscription(self._messages(queue, consumer, ttl, poll_interval))
+        return self._messages(AsyncSubscription, queue, consumer, ttl, poll_interval)
 
 
 class Bus(BusMethods, Blocking):
@@ -175,10 +164,6 @@ class Bus(BusMethods, Blocking):
         """Return a bus that works in the caller's transaction; it shares this bus's cache."""
         return self._share_cache(type(self)(connection))
 
-    def close(self) -> None:
-        """Send pending notices and close what the bus opened; a second call does nothing."""
-        finish(self._runner.close())
-
     def __enter__(self) -> Self:
         return self
 
@@ -199,4 +184,4 @@ class Bus(BusMethods, Blocking):
         were not acked are delivered again, so a crash loses nothing. It survives a restart of
         PostgreSQL. Needs the bus's own connections; raises InvalidArgument without them.
         """
-        return Subscription(self._messages(queue, consumer, ttl, poll_interval))
+        return self._messages(Subscription, queue, consumer, ttl, poll_interval)

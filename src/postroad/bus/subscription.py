@@ -10,8 +10,8 @@ waiting ──lease──> handed out ──next message asked for, or block lef
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from postroad.blocking import finish, resolved
@@ -27,45 +27,43 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
 class Messages:
     """What the subscriptions that block and those that are awaited share."""
 
-    runner: AsyncRunner
-    queue: str
-    consumer: str
-    ttl: timedelta
-    wakeup: Any
-    _current: LeasedMessage | None = field(default=None, init=False)
-    _is_closed: bool = field(default=False, init=False)
-    _closing: Any = field(init=False)
+    def __init__(
+        self, runner: AsyncRunner, queue: str, consumer: str, ttl: timedelta, wakeup: Any
+    ) -> None:
+        self._runner = runner
+        self._queue = queue
+        self._lease = partial(calls.lease, queue, consumer, ttl=ttl)
+        self._wakeup = wakeup
+        self._current: LeasedMessage | None = None
+        self._is_closed = False
+        self._closing: Any = runner.make_event()
 
-    def __post_init__(self) -> None:
-        self._closing = self.runner.make_event()
-
-    async def next(self) -> LeasedMessage | None:
+    async def _next(self) -> LeasedMessage | None:
         """Ack the message handed out before, and wait for the next one; None after the end."""
         await self._ack()
-        await resolved(self.wakeup.start())
+        await resolved(self._wakeup.start())
         while not self._is_closed:
-            epoch = self.wakeup.epoch(self.queue)
-            leased = await self._persist(calls.lease(self.queue, self.consumer, ttl=self.ttl))
+            epoch = self._wakeup.epoch(self._queue)
+            leased = await self._persist(self._lease())
             if leased:
                 self._current = leased[0]
                 return leased[0]
-            await resolved(self.wakeup.wait(self.queue, epoch))
-            if not self.wakeup.is_running:
+            await resolved(self._wakeup.wait(self._queue, epoch))
+            if not self._wakeup.is_running:
                 # Raises the error if it failed.
-                await resolved(self.wakeup.join())
+                await resolved(self._wakeup.join())
         return None
 
-    async def end(self) -> None:
+    async def _end(self) -> None:
         """End the iteration, from any task or thread; the current message stays leased."""
         self._is_closed = True
         self._closing.set()
-        await resolved(self.wakeup.stop())
+        await resolved(self._wakeup.stop())
 
-    async def leave(self, error: BaseException | None) -> None:
+    async def _leave(self, error: BaseException | None) -> None:
         """Ack the current message, or nack it after an error, and end the iteration."""
         try:
             if error is None:
@@ -73,7 +71,7 @@ class Messages:
             else:
                 await self._nack(error)
         finally:
-            await self.end()
+            await self._end()
 
     async def _ack(self) -> None:
         message, self._current = self._current, None
@@ -82,7 +80,7 @@ class Messages:
         try:
             await self._persist(calls.ack(message))
         except LeaseLost:
-            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self.queue})
+            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self._queue})
 
     async def _nack(self, error: BaseException) -> None:
         message, self._current = self._current, None
@@ -90,7 +88,7 @@ class Messages:
             return
         try:
             reason = f"{type(error).__name__}: {error}"
-            await self.runner.run(calls.nack(message, error=reason))
+            await self._runner.run(calls.nack(message, error=reason))
         except (LeaseLost, *TRANSIENT) as failure:
             # The lease expires; the original exception matters more.
             logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})
@@ -100,7 +98,7 @@ class Messages:
         backoff = Backoff()
         while True:
             try:
-                return await self.runner.run(call)
+                return await self._runner.run(call)
             except TRANSIENT as failure:
                 logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
                 await resolved(self._closing.wait(backoff.next_seconds()))
@@ -108,55 +106,49 @@ class Messages:
                     raise
 
 
-class AsyncSubscription:
+class AsyncSubscription(Messages):
     """An endless iterator of leased messages; leave it with `break` or call `close`."""
-
-    def __init__(self, messages: Messages) -> None:
-        self._messages = messages
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> LeasedMessage:
         """Ack the message handed out before, and wait for the next one."""
-        message = await self._messages.next()
+        message = await self._next()
         if message is None:
             raise StopAsyncIteration
         return message
 
     async def close(self) -> None:
         """End the iteration, from any task or thread; the current message stays leased."""
-        await self._messages.end()
+        await self._end()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
-        await self._messages.leave(error)
+        await self._leave(error)
 
 
-class Subscription:
+class Subscription(Messages):
     """An endless iterator of leased messages; leave it with `break` or call `close`."""
-
-    def __init__(self, messages: Messages) -> None:
-        self._messages = messages
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> LeasedMessage:
         """Ack the message handed out before, and wait for the next one."""
-        message = finish(self._messages.next())
+        message = finish(self._next())
         if message is None:
             raise StopIteration
         return message
 
     def close(self) -> None:
         """End the iteration, from any task or thread; the current message stays leased."""
-        finish(self._messages.end())
+        finish(self._end())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        finish(self._messages.leave(error))
+        finish(self._leave(error))
