@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from postroad.console.errors import AddressInvalid
 from postroad.console.gate import PREFIX, language_links, notice_page
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
+from postroad.console.parts.lists import tabs
 from postroad.console.view import AWAY, PageEnds, View
 from postroad.errors import PostroadError
 
@@ -52,26 +53,52 @@ PLACES: tuple[Place, ...] = (
 )
 
 
+# The tabs above the pages of a component: the keys of their titles, by path.
+TABS: tuple[Mapping[str, str], ...] = (
+    {
+        "/bus": "bus.queues",
+        "/bus/dead": "bus.dead",
+        "/bus/waiting": "bus.waiting",
+        "/bus/schedules": "bus.schedules",
+        "/bus/replays": "bus.replays",
+        "/bus/sagas": "nav.sagas",
+    },
+    {
+        "/exchange": "exchange.processes",
+        "/exchange/messages": "exchange.messages",
+        "/exchange/clients": "exchange.clients",
+    },
+    {
+        "/intake": "intake.pipeline",
+        "/intake/servers": "intake.servers",
+        "/intake/files": "intake.files",
+    },
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its URL, its navigation entry, the key of its title."""
+    """A page: its URL, its navigation entry, the key of its title, and its tab."""
 
     path: str
     place: str
     title: str
     build: Build
     role: Role = "viewer"
+    tab: str = ""
 
 
 # The pages of the modules that are imported.
 PAGES: list[Page] = []
 
 
-def page(path: str, place: str, title: str, role: Role = "viewer") -> Callable[[Build], Build]:
-    """Declare the function that builds a page."""
+def page(
+    path: str, place: str, title: str, role: Role = "viewer", tab: str = ""
+) -> Callable[[Build], Build]:
+    """Declare the function that builds a page; `tab` is the path of its tab, by default its own."""
 
     def declare(build: Build) -> Build:
-        PAGES.append(Page(path, place, title, build, role))
+        PAGES.append(Page(path, place, title, build, role, tab or path))
         return build
 
     return declare
@@ -88,6 +115,9 @@ def add_page(context: Context, page: Page) -> None:
         if any("\0" in text for text in (*values.values(), *request.query_params.values())):
             return notice_page(view.t, view.t("error.address"), 400)
         with _frame(view, page.place, view.t(page.title, **values)):
+            for entries in TABS:
+                if page.tab in entries:
+                    ui.html(_tabs(view, page.tab, entries), sanitize=False)
             try:
                 with suppress(PageEnds):
                     await page.build(view)
@@ -108,6 +138,11 @@ def add_page(context: Context, page: Page) -> None:
     # FastAPI reads the annotations of the closure from here.
     show.__annotations__ = {"request": Request}
     ui.page(page.path, title="Postroad", response_timeout=20)(show)
+
+
+def _tabs(view: View, shown: str, entries: Mapping[str, str]) -> Markup:
+    t = view.t
+    return tabs(t, [(t(key), PREFIX + at, at == shown, None) for at, key in entries.items()])
 
 
 @contextmanager

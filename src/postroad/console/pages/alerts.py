@@ -13,7 +13,7 @@ from postroad.console.connections import Place
 from postroad.console.frame import page
 from postroad.console.incidents import INCIDENTS, Incident, from_alert
 from postroad.console.markup import Markup, address, card, element, joined, link, moment
-from postroad.console.parts.lists import empty, page_tabs, severity_badge
+from postroad.console.parts.lists import empty, severity_badge, tabs
 from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
@@ -41,11 +41,9 @@ async def _alerts(view: View) -> None:
     async def is_any_unacknowledged() -> bool:
         return any(one["acked_at"] is None for one in await open_alerts(view))
 
-    shown = {
-        "open": ("alert.open", address("alerts")),
-        "all": ("common.all", address("alerts", show="all")),
-    }
-    ui.html(page_tabs(view, "open" if is_open else "all", shown), sanitize=False)
+    open_ones = (t("alert.open"), address("alerts"), is_open, None)
+    every = (t("common.all"), address("alerts", show="all"), not is_open, None)
+    ui.html(tabs(t, (open_ones, every)), sanitize=False)
 
     def one(row: Row) -> Incident:
         return row["incident"] if is_open else from_alert(row)

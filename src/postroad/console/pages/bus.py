@@ -41,7 +41,7 @@ from postroad.console.markup import (
 from postroad.console.pages.bus_actions import post_button
 from postroad.console.parts.charts import Line, line_chart, spark
 from postroad.console.parts.dialogs import action_button
-from postroad.console.parts.lists import empty, figures, page_tabs, tabs
+from postroad.console.parts.lists import empty, figures, tabs
 from postroad.console.parts.resources import (
     action_buttons,
     ask_all,
@@ -66,19 +66,6 @@ CONSUMER_COLUMNS = ("consumer", "state", "paused_by", "pause_reason", "selector"
 HAPPENS = ("posted", "consumed", "rejected", "died", "expired")
 
 
-def bus_tabs(view: View, shown: str) -> Markup:
-    """Return the links to the pages of the bus."""
-    parts = {
-        "queues": ("bus.queues", address("bus")),
-        "dead": ("bus.dead", address("bus", "dead")),
-        "waiting": ("bus.waiting", address("bus", "waiting")),
-        "schedules": ("bus.schedules", address("bus", "schedules")),
-        "replays": ("bus.replays", address("bus", "replays")),
-        "sagas": ("nav.sagas", address("bus", "sagas")),
-    }
-    return page_tabs(view, shown, parts)
-
-
 @page("/bus", "bus", "bus.title")
 async def _queues(view: View) -> None:
     t, history = view.t, view.context.history
@@ -90,7 +77,6 @@ async def _queues(view: View) -> None:
         points = history.of(row["queue"], row["consumer"])[-TREND_POINTS:]
         return spark([point.depth for point in points], t("bus.depth"))
 
-    ui.html(bus_tabs(view, "queues"), sanitize=False)
     await view.live(totals)
     with ui.element("div").classes("row"):
         post_button(view, None)
@@ -295,7 +281,6 @@ async def _queue(view: View) -> None:
 
 @page("/bus/schedules", "bus", "bus.schedules")
 async def _schedules(view: View) -> None:
-    ui.html(bus_tabs(view, "schedules"), sanitize=False)
     advice = element("code", "postroad bus schedules add")
     actions = SCHEDULE_ACTIONS[:3]
     to = ("bus", "schedules")
@@ -306,7 +291,6 @@ async def _schedules(view: View) -> None:
 
 @page("/bus/replays", "bus", "bus.replays")
 async def _replays(view: View) -> None:
-    ui.html(bus_tabs(view, "replays"), sanitize=False)
     await show_resource(view, REPLAYS, none="bus.no_replay", row_actions=REPLAY_ACTIONS)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nicegui import ui
-
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, joined, number
-from postroad.console.pages.exchange_parts import databases, exchange_tabs, process_link
+from postroad.console.pages.exchange_parts import databases, process_link
 from postroad.console.parts.lists import figures
 from postroad.console.parts.resources import resource_table, show_resource
 from postroad.console.view import View
@@ -44,7 +42,6 @@ async def _overview(view: View) -> None:
         shown = resource_table(view, PROCESSES, page.rows, to=TO, names=PROCESS_COLUMNS)
         return card(t("exchange.in_doubt"), note, shown, class_="urgent")
 
-    ui.html(exchange_tabs(view, "processes"), sanitize=False)
     await view.live(head)
     await show_resource(
         view,
@@ -63,7 +60,6 @@ async def _overview(view: View) -> None:
 
 @page("/exchange/clients", "exchange", "exchange.clients")
 async def _clients(view: View) -> None:
-    ui.html(exchange_tabs(view, "clients"), sanitize=False)
     none, advice = "exchange.no_client", element("code", "postroad exchange clients add")
     await show_resource(view, CLIENTS, none=none, advice=advice, row_actions=(RENEW,))
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from nicegui import app, ui
+from nicegui import app
 from starlette.background import BackgroundTask
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from postroad.console.context import Context
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, pretty
-from postroad.console.pages.exchange_parts import exchange_tabs, process_link
+from postroad.console.pages.exchange_parts import process_link
 from postroad.console.parts.lists import download_note
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import View
@@ -29,7 +29,6 @@ MAX_FILE_BYTES = 100_000
 @page("/exchange/messages", "exchange", "exchange.messages")
 async def messages_page(view: View) -> None:
     """List messages."""
-    ui.html(exchange_tabs(view, "messages"), sanitize=False)
     await show_resource(
         view,
         MESSAGES,

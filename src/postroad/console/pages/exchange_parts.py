@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from postroad.console.markup import NOTHING, Markup, address, badge, link
-from postroad.console.parts.lists import page_tabs
 from postroad.console.view import View
 from postroad.exchange import status
 from postroad.exchange.resources import DATABASES
@@ -20,16 +19,6 @@ async def databases(view: View) -> Sequence[dict[str, Any]]:
 async def traffic(view: View) -> Mapping[str, Mapping[str, Any]]:
     """Return incoming and outgoing rates by database, shared by all pages."""
     return {one["id"]: one for one in await view.load("exchange.traffic", status.traffic)}
-
-
-def exchange_tabs(view: View, shown: str) -> Markup:
-    """Return the tabs of the exchange."""
-    pages = {
-        "processes": ("exchange.processes", address("exchange")),
-        "messages": ("exchange.messages", address("exchange", "messages")),
-        "clients": ("exchange.clients", address("exchange", "clients")),
-    }
-    return page_tabs(view, shown, pages)
 
 
 def process_link(view: View, process: str | None, state: str | None) -> Markup | str:

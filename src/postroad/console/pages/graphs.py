@@ -23,7 +23,6 @@ from postroad.console.markup import (
     number,
     table,
 )
-from postroad.console.pages.bus import bus_tabs
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
@@ -84,7 +83,6 @@ async def _waiting(view: View) -> None:
         )
         return _waiting_graph(page.rows) if page.rows else ""
 
-    ui.html(bus_tabs(view, "waiting"), sanitize=False)
     await live_graph(view, graph, view.t("bus.waiting"))
     cells = {name: partial(_message_link, name) for name in ("iid", "before_iid")}
     await show_resource(view, WAITS, cells=cells, none="bus.nobody_waits", sort="added")
@@ -97,7 +95,6 @@ def _message_link(name: str, row: Row) -> Markup | str:
 
 @page("/bus/sagas", "sagas", "saga.title")
 async def _sagas(view: View) -> None:
-    ui.html(bus_tabs(view, "sagas"), sanitize=False)
     await show_resource(view, SAGAS, to=("bus", "sagas"), none="saga.none")
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nicegui import ui
-
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, joined, link, number
-from postroad.console.pages.intake_parts import bar, counts, intake_tabs
+from postroad.console.pages.intake_parts import bar, counts
 from postroad.console.parts.lists import empty
 from postroad.console.parts.resources import resource_table
 from postroad.console.view import View
@@ -62,7 +60,6 @@ async def _pipeline(view: View) -> None:
             if one["failures"]
         )
 
-    ui.html(intake_tabs(view, "pipeline"), sanitize=False)
     await view.live(stores)
     await view.live(stages)
     await view.live(transfers)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from nicegui import ui
-
 from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, element, joined, link, moment
-from postroad.console.pages.intake_parts import bar, intake_tabs
+from postroad.console.pages.intake_parts import bar
 from postroad.console.pages.messages import copies_card
 from postroad.console.parts.lists import timeline
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
@@ -20,7 +18,6 @@ FILE_ACTIONS = (RETRY, SKIP, REIMPORT)
 @page("/intake/files", "intake", "intake.files")
 async def files_page(view: View) -> None:
     """List files."""
-    ui.html(intake_tabs(view, "files"), sanitize=False)
     await show_resource(
         view, FILES, to=("intake", "files"), none="intake.no_file", actions=FILE_ACTIONS
     )

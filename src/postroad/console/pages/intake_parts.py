@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postroad.console.markup import Markup, address, element
-from postroad.console.parts.lists import page_tabs
+from postroad.console.markup import Markup, element
 from postroad.console.view import View
 from postroad.intake import status
 from postroad.intake.resources import SERVERS
@@ -23,16 +22,6 @@ def bar(done: int | None, total: int | None) -> Markup:
 async def counts(view: View) -> Mapping[str, int]:
     """Return how many files have each status, shared by all pages."""
     return await view.load("intake.counts", status.counts)
-
-
-def intake_tabs(view: View, shown: str) -> Markup:
-    """Link the pages of the intake."""
-    pages = {
-        "pipeline": ("intake.pipeline", address("intake")),
-        "servers": ("intake.servers", address("intake", "servers")),
-        "files": ("intake.files", address("intake", "files")),
-    }
-    return page_tabs(view, shown, pages)
 
 
 async def servers(view: View) -> Sequence[Row]:

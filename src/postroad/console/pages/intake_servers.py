@@ -11,7 +11,6 @@ from nicegui import ui
 from postroad.console.frame import page
 from postroad.console.gate import PREFIX
 from postroad.console.markup import Markup, address, badge, element, link, number
-from postroad.console.pages.intake_parts import intake_tabs
 from postroad.console.parts.dialogs import action_button, ask, field, press_button
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import BAD, GOOD, View
@@ -26,7 +25,6 @@ async def servers_page(view: View) -> None:
     """List the servers."""
     t = view.t
 
-    ui.html(intake_tabs(view, "servers"), sanitize=False)
     with ui.element("div").classes("row"):
         action_button(
             view, t("intake.add"), lambda: _edit(view, None), test="add-server", is_main=True

@@ -41,7 +41,7 @@ from postroad.console.markup import (
     number,
     pretty,
 )
-from postroad.console.pages.bus import COUNTED, bus_tabs
+from postroad.console.pages.bus import COUNTED
 from postroad.console.pages.bus_actions import message_buttons
 from postroad.console.parts.charts import spark
 from postroad.console.parts.dialogs import row_button
@@ -254,7 +254,6 @@ async def _dead(view: View) -> None:
         names = dict(zip(("queue", "consumer", "group"), key.split("/"), strict=False))
         await ask_all(view, connections, redrive, names)
 
-    ui.html(bus_tabs(view, "dead"), sanitize=False)
     ui.html(element("p", t("bus.groups_note"), class_="note"), sanitize=False)
     view.on_row(redrive.verb, ask)
     await show_resource(
@@ -269,9 +268,8 @@ async def _dead(view: View) -> None:
     )
 
 
-@page("/bus/dead/messages", "bus", "bus.dead")
+@page("/bus/dead/messages", "bus", "bus.dead", tab="/bus/dead")
 async def _dead_messages(view: View) -> None:
-    ui.html(bus_tabs(view, "dead"), sanitize=False)
     await show_resource(
         view,
         DEAD,

@@ -65,14 +65,6 @@ def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, str | None]]) -> Mark
     return element("nav", links, class_="tabs", aria_label=t("common.parts"))
 
 
-def page_tabs(view: View, shown: str, pages: Mapping[str, tuple[str, str]]) -> Markup:
-    """Link to the pages of a component: the keys of their titles and their URLs, by name."""
-    entries = pages.items()
-    return tabs(
-        view.t, [(view.t(title), href, name == shown, None) for name, (title, href) in entries]
-    )
-
-
 def timeline(t: Texts, steps: Iterable[tuple[str, object, str, str]]) -> Markup:
     """Show the steps of a timeline: state, time, note and tone of each."""
     lines = []
