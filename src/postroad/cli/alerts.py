@@ -19,9 +19,9 @@ from postroad.alerts import (
 from postroad.alerts import resources as lists
 from postroad.alerts.channel import Channel, open_channels, select_channels
 from postroad.alerts.reporting import clear_alert, raise_alert
-from postroad.cli.context import Application, pass_application, run_service
+from postroad.cli.context import Application, command, run_service
 from postroad.cli.derived import action_command, list_command
-from postroad.cli.output import json_option, print_records
+from postroad.cli.output import print_records
 from postroad.cli.parts import PartContext
 from postroad.postgres.connections import connect_async
 from postroad.postgres.server_user import data_folder_default
@@ -46,7 +46,7 @@ list_alerts = list_command(lists.ALERTS, Application.run, "list", limit=100)
 list_alerts.params.insert(
     1, click.Option(["--all", "show"], flag_value="all", help="Also cleared alerts.")
 )
-for command in (
+for one in (
     list_alerts,
     action_command(lists.ACK, Application.run),
     *(action_command(one, Application.run) for one in lists.HANDLING),
@@ -54,17 +54,12 @@ for command in (
     list_command(lists.NOTICES, Application.run),
     action_command(lists.RETRY, Application.run),
 ):
-    alerts.add_command(command)
+    alerts.add_command(one)
 
 
-@alerts.command()
+@command(alerts)
 @click.option("--channel", "names", multiple=True, help="Only this channel; may be repeated.")
-@json_option
-@pass_application
-@click.pass_context
-def test(
-    ctx: click.Context, application: Application, names: tuple[str, ...], as_json: bool
-) -> None:
+def test(application: Application, names: tuple[str, ...], as_json: bool) -> None:
     """Send a test notice through every channel and report the outcome.
 
     Example: postroad alerts test --channel mail
@@ -78,7 +73,7 @@ def test(
             outcomes = asyncio.run(_test(dsn, channels, chosen, settings))
     print_records(outcomes, as_json=as_json, empty=NO_CHANNEL)
     if any(outcome["outcome"] != "sent" for outcome in outcomes):
-        ctx.exit(1)
+        raise click.exceptions.Exit(1)
 
 
 async def _test(
@@ -98,9 +93,7 @@ async def _test(
     return outcomes
 
 
-@alerts.command()
-@json_option
-@pass_application
+@command(alerts)
 def channels(application: Application, as_json: bool) -> None:
     """List channels with their notices and their last error.
 
@@ -125,14 +118,13 @@ def channels(application: Application, as_json: bool) -> None:
     print_records(rows, as_json=as_json, empty=NO_CHANNEL)
 
 
-@alerts.command("raise")
+@command(alerts, "raise")
 @click.argument("key")
 @click.argument("title")
 @click.option("--severity", type=click.Choice(lists.SEVERITIES), default="error", show_default=True)
 @click.option("--component", "--room", "component", default="operator", show_default=True,
               help="The reporting component. --room is deprecated.")  # fmt: skip
 @click.option("--text", default="", help="Details.")
-@pass_application
 def raise_(
     application: Application, key: str, title: str, severity: Any, component: str, text: str
 ) -> None:
@@ -144,9 +136,8 @@ def raise_(
         raise_alert(connection, key, room=component, severity=severity, title=title, text=text)
 
 
-@alerts.command()
+@command(alerts)
 @click.argument("key")
-@pass_application
 def clear(application: Application, key: str) -> None:
     """Clear an alert from a script.
 
@@ -156,9 +147,8 @@ def clear(application: Application, key: str) -> None:
         clear_alert(connection, key)
 
 
-@alerts.command()
+@command(alerts)
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
-@pass_application
 def serve(application: Application, seconds: float | None) -> None:
     """Run a sender; `postroad up` already runs one. Several may run.
 

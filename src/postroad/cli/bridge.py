@@ -17,9 +17,9 @@ from postroad.bridge.addresses import Addresses
 from postroad.bridge.metrics import BridgeCollector
 from postroad.bridge.resources import BRIDGES, DRAIN, PAUSE, RESUME, SHARDS, STATUS
 from postroad.bridge.supervisor import BridgeSupervisor
-from postroad.cli.context import Application, pass_application, run_service
+from postroad.cli.context import Application, command, pass_application, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
-from postroad.cli.output import dry_run_option, json_option, print_json, print_result
+from postroad.cli.output import print_json, print_result
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 from postroad.settings import BridgeDefinition
@@ -58,7 +58,7 @@ def bridge() -> None:
     """
 
 
-@bridge.command()
+@command(bridge)
 @click.argument("queue")
 @click.option("--from", "source", required=True, help="Database or broker that messages leave.")
 @click.option("--to", "target", required=True, help="Database or broker that they go to.")
@@ -82,9 +82,6 @@ def bridge() -> None:
     show_default=True,
     help="RabbitMQ: kind of the queue, if it is created; existing creates nothing.",
 )
-@dry_run_option
-@json_option
-@pass_application
 def add(
     application: Application, /, name: str | None, is_dry_run: bool, as_json: bool, **given: Any
 ) -> None:
@@ -153,12 +150,9 @@ async def _drained(addresses: Addresses, name: str, *, is_quiet: bool) -> None:
             await asyncio.sleep(0.5)
 
 
-@bridge.command()
+@command(bridge)
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask, even if messages would be lost.")
-@dry_run_option
-@json_option
-@pass_application
 def remove(application: Application, name: str, yes: bool, is_dry_run: bool, as_json: bool) -> None:
     """Remove both ends of a bridge and its definition. Drain it first.
 
@@ -184,23 +178,22 @@ def shards() -> None:
 
 
 shards.add_command(list_command(SHARDS, _run_at, "list", argument="queue", limit=MAX_LIMIT))
-for command in (
+for one in (
     list_command(BRIDGES, _run_at, "list", limit=MAX_LIMIT),
     list_command(STATUS, _run_at, "status", argument="name", limit=MAX_LIMIT),
     action_command(PAUSE, _run_at),
     action_command(RESUME, _run_at),
     _drain(),
 ):
-    bridge.add_command(command)
+    bridge.add_command(one)
 
 
-@bridge.command()
+@command(bridge)
 @click.argument("names", nargs=-1)
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
 @click.option(
     "--metrics-port", type=click.IntRange(1, 65535), help="Serve /metrics on this port, locally."
 )
-@pass_application
 def run(
     application: Application,
     names: tuple[str, ...],

@@ -12,9 +12,9 @@ from postroad.bus import AsyncMaintenance, Bus, Maintenance
 from postroad.bus import resources as lists
 from postroad.bus.errors import translate
 from postroad.cli.bus_messages import consume, peek, post, tail, take
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, command
 from postroad.cli.derived import MAX_LIMIT, Do, action_command, list_command, resource_group
-from postroad.cli.output import duration_option, json_option, print_records
+from postroad.cli.output import duration_option, print_records
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 
@@ -35,7 +35,7 @@ def bus_run(application: Application, do: Do, /, *, is_dry_run: bool = False) ->
         raise (translate(failure) or failure) from failure
 
 
-for command in (
+for one in (
     post,
     consume,
     peek,
@@ -55,14 +55,12 @@ for command in (
     resource_group(lists.REPLAYS, lists.REPLAY_ACTIONS, bus_run),
     resource_group(lists.SCHEDULES, lists.SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),
 ):
-    bus.add_command(command)
+    bus.add_command(one)
 
 
-@bus.command()
+@command(bus)
 @click.argument("queue", required=False)
 @duration_option("--every", help="Repeat until Ctrl-C, with this pause between calls.")
-@json_option
-@pass_application
 def maintain(
     application: Application, queue: str | None, every: timedelta | None, as_json: bool
 ) -> None:

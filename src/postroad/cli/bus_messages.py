@@ -12,13 +12,11 @@ import click
 
 from postroad.bus import Bus, Message, QueueNotFound
 from postroad.bus import payload as payloads
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, command
 from postroad.cli.output import (
     EXIT_CODES,
     Command,
-    dry_run_option,
     duration_option,
-    json_option,
     print_json,
     print_result,
     print_table,
@@ -43,7 +41,7 @@ def _pairs_option(*names: str) -> Callable[[Command], Command]:
     )
 
 
-@click.command()
+@command()
 @click.argument("queue")
 @click.argument("data", required=False)
 @click.option("--lines", type=click.File(), help="Post each line of this file; - is stdin.")
@@ -52,9 +50,6 @@ def _pairs_option(*names: str) -> Callable[[Command], Command]:
 @duration_option("--delay", help="Deliver after this time, such as 5m.")
 @duration_option("--expires", help="Do not deliver after this time.")
 @click.option("--iid", help="A reserved iid; only for one message.")
-@dry_run_option
-@json_option
-@pass_application
 def post(
     application: Application,
     queue: str,
@@ -99,13 +94,10 @@ def post(
     print_result({"iids": iids, "is_dry_run": is_dry_run}, sentence, as_json=as_json)
 
 
-@click.command()
+@command()
 @click.argument("queue")
 @click.option("--consumer", default="default", show_default=True, help="The durable subscriber.")
 @click.option("--amount", default=1, show_default=True, type=click.IntRange(min=1))
-@dry_run_option
-@json_option
-@pass_application
 def consume(
     application: Application,
     queue: str,
@@ -126,15 +118,10 @@ def consume(
             connection.rollback()
 
 
-@click.command()
+@command()
 @click.argument("queue")
 @click.argument("iid", required=False)
-@json_option
-@pass_application
-@click.pass_context
-def peek(
-    ctx: click.Context, application: Application, queue: str, iid: str | None, as_json: bool
-) -> None:
+def peek(application: Application, queue: str, iid: str | None, as_json: bool) -> None:
     """Check whether the queue has a message, or this message; exit code 3 if not.
 
     Example: postroad bus peek orders && echo "there is work"
@@ -144,18 +131,13 @@ def peek(
     result = {"queue": queue, "iid": iid, "is_there": is_there}
     print_result(result, "yes" if is_there else "no", as_json=as_json)
     if not is_there:
-        ctx.exit(EXIT_CODES["not_found"][0])
+        raise click.exceptions.Exit(EXIT_CODES["not_found"][0])
 
 
-@click.command()
+@command()
 @click.argument("iid")
 @click.option("--consumer", help="Take one consumer's copy only; default: all copies.")
-@dry_run_option
-@json_option
-@pass_application
-@click.pass_context
 def take(
-    ctx: click.Context,
     application: Application,
     iid: str,
     consumer: str | None,
@@ -172,15 +154,13 @@ def take(
         if is_dry_run:
             connection.rollback()
     if message is None:
-        ctx.exit(EXIT_CODES["not_found"][0])
+        raise click.exceptions.Exit(EXIT_CODES["not_found"][0])
 
 
-@click.command()
+@command()
 @click.argument("queue")
 @click.argument("consumer")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many.")
-@json_option
-@pass_application
 def tail(
     application: Application, queue: str, consumer: str, count: int | None, as_json: bool
 ) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from postroad.cli.context import Application, pass_application
-from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.context import Application, command
+from postroad.cli.output import print_json, print_table
 
 
 @click.group()
@@ -13,9 +13,7 @@ def config() -> None:
     """Show the effective settings."""
 
 
-@config.command()
-@json_option
-@pass_application
+@command(config)
 def show(application: Application, as_json: bool) -> None:
     """Print every setting with its value and its source; passwords are masked.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +17,7 @@ import click
 from psycopg import AsyncConnection, Connection
 
 from postroad import logs
+from postroad.cli.output import DRY_RUN, JSON
 from postroad.postgres.connections import connect, connect_async
 from postroad.postgres.embedded import EmbeddedServer, use_database
 from postroad.postgres.server_user import data_folder_default, make_data_folder
@@ -151,6 +153,26 @@ class Application:
 
 
 pass_application = click.make_pass_decorator(Application, ensure=True)
+
+
+def command(
+    group: click.Group | None = None, name: str | None = None
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function, and add it to a group.
+
+    The function gets the application first; `--dry-run` and `--json` are added if it has the
+    parameters `is_dry_run` and `as_json`.
+    """
+
+    def make(function: Callable[..., None]) -> click.Command:
+        made = click.command(name)(pass_application(function))
+        named = inspect.signature(function).parameters
+        made.params += [option for option in (DRY_RUN, JSON) if option.name in named]
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return make
 
 
 def stop_event() -> asyncio.Event:

@@ -9,11 +9,11 @@ import click
 from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, command
 from postroad.cli.coordination_databases import coordination_databases, prepare_database
 from postroad.cli.coordination_serve import serve
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
-from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.output import print_json, print_table
 from postroad.coordination import take_snapshot
 from postroad.coordination.resources import CANCEL, EVENTS, READERS, RETRY, SKIP, VOTER
 
@@ -35,20 +35,18 @@ def _at_coordinator(application: Application, do: Any, /, *, is_dry_run: bool = 
         )
 
 
-for command in (
+for one in (
     serve,
     list_command(EVENTS, _at_coordinator, limit=100),
     list_command(EVENTS, _at_coordinator, "show", limit=100),
     list_command(READERS, _at_coordinator, limit=MAX_LIMIT),
     *(action_command(action, _at_coordinator) for action in (RETRY, SKIP, CANCEL, VOTER)),
 ):
-    coordination.add_command(command)
+    coordination.add_command(one)
 
 
-@coordination.command()
+@command(coordination)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@pass_application
 def snapshot(application: Application, yes: bool, as_json: bool) -> None:
     """Copy the Writer's entities to the Reader, which then applies later events.
 

@@ -11,7 +11,7 @@ import click
 
 from postroad.alerts.sender import AlertSender
 from postroad.bridge import DatabaseBridge
-from postroad.cli.context import Application, pass_application, run_service
+from postroad.cli.context import Application, command, run_service
 from postroad.cli.coordination_databases import coordination_databases
 from postroad.cli.output import print_table
 from postroad.cli.parts_coordination import make_gateway, make_service, prepare
@@ -24,7 +24,7 @@ from postroad.settings import masked_database_url
 PARTS = ("writer", "coordinator", "reader", "gateway")
 
 
-@click.command()
+@command()
 @click.argument("part", type=click.Choice(PARTS))
 @click.option("--name", help="The Reader's name; default: the setting coordination.reader_name.")
 @click.option(
@@ -34,7 +34,6 @@ PARTS = ("writer", "coordinator", "reader", "gateway")
 @click.option("--host", help="Address on which the Gateway listens.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The Gateway's port; 0: any free one.")
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
-@pass_application
 def serve(
     application: Application,
     part: str,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import click
 
 from postroad.cli.components import SCHEMAS
-from postroad.cli.context import Application, pass_application
-from postroad.cli.output import dry_run_option, json_option, print_json, print_records
+from postroad.cli.context import Application, command
+from postroad.cli.output import print_json, print_records
 from postroad.postgres import migrator
 from postroad.postgres.migrator import Outcome
 
@@ -23,10 +23,7 @@ def db() -> None:
     """
 
 
-@db.command()
-@dry_run_option
-@json_option
-@pass_application
+@command(db)
 def install(application: Application, is_dry_run: bool, as_json: bool) -> None:
     """Install every schema, and upgrade existing ones.
 
@@ -35,10 +32,7 @@ def install(application: Application, is_dry_run: bool, as_json: bool) -> None:
     _migrate(application, migrator.install, is_dry_run=is_dry_run, as_json=as_json)
 
 
-@db.command()
-@dry_run_option
-@json_option
-@pass_application
+@command(db)
 def upgrade(application: Application, is_dry_run: bool, as_json: bool) -> None:
     """Upgrade the installed schemas to this version.
 
@@ -47,9 +41,7 @@ def upgrade(application: Application, is_dry_run: bool, as_json: bool) -> None:
     _migrate(application, migrator.upgrade, is_dry_run=is_dry_run, as_json=as_json)
 
 
-@db.command()
-@json_option
-@pass_application
+@command(db)
 def status(application: Application, as_json: bool) -> None:
     """Compare the installed schemas with this version.
 
@@ -88,8 +80,7 @@ def sql(schema: str | None) -> None:
             click.echo(migrator.script(one), nl=False)
 
 
-@db.command()
-@pass_application
+@command(db)
 def stop(application: Application) -> None:
     """Stop the embedded server if it was left running and is not used.
 

@@ -22,8 +22,8 @@ from psycopg import Connection
 
 from postroad import __version__
 from postroad.cli.components import SCHEMAS
-from postroad.cli.context import Application, pass_application
-from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.context import Application, command
+from postroad.cli.output import print_json, print_table
 from postroad.errors import PostroadError
 from postroad.postgres import migrator
 from postroad.postgres.binaries import find_binaries
@@ -63,11 +63,8 @@ def _failed(what: str, failure: PostroadError, state: Literal["note", "bad"] = "
     return Finding(what, state, str(failure), failure.hint or "")
 
 
-@click.command()
-@json_option
-@pass_application
-@click.pass_context
-def doctor(ctx: click.Context, application: Application, as_json: bool) -> None:
+@command()
+def doctor(application: Application, as_json: bool) -> None:
     """Check everything that Postroad needs; exit code 1 if something is wrong.
 
     Example: postroad doctor --json
@@ -87,7 +84,7 @@ def doctor(ctx: click.Context, application: Application, as_json: bool) -> None:
         rows = [(one.state, one.what, one.found, one.advice) for one in findings]
         print_table(("", "what", "found", "advice"), rows)
     if any(finding.state == "bad" for finding in findings):
-        ctx.exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _programs(application: Application) -> Iterator[Finding]:

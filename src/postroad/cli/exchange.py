@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 import uvloop
 
-from postroad.cli.context import Application, pass_application, run_service
+from postroad.cli.context import Application, command, run_service
 from postroad.cli.exchange_context import as_root, exchange_root, installed
 from postroad.cli.exchange_operate import COMMANDS
 from postroad.cli.exchange_workers import Workers
-from postroad.cli.output import json_option, print_json
+from postroad.cli.output import print_json
 from postroad.cli.parts import PartContext
 from postroad.exchange.server import ExchangeServer
 from postroad.web.server import listen_shared
@@ -26,11 +26,11 @@ def exchange() -> None:
     """
 
 
-for command in COMMANDS:
-    exchange.add_command(command)
+for one in COMMANDS:
+    exchange.add_command(one)
 
 
-@exchange.command()
+@command(exchange)
 @click.option("--root", type=as_root, help="The root folder, or s3://bucket/prefix.")
 @click.option("--host", help="The address to listen on; default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0: any free one.")
@@ -38,8 +38,6 @@ for command in COMMANDS:
 @click.option("--fd", type=int, help="Serve on this inherited listening socket, not on a port.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Serve HTTPS: certificate, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="The certificate's key, PEM.")
-@json_option
-@pass_application
 def serve(
     application: Application,
     root: Path | str | None,

@@ -10,10 +10,10 @@ from typing import Any
 import click
 from rich.progress import Progress
 
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, command
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.exchange_context import as_root, exchange_connection, exchange_root, exchange_run
-from postroad.cli.output import dry_run_option, json_option, print_records, print_result
+from postroad.cli.output import print_records, print_result
 from postroad.exchange import operations, status
 from postroad.exchange import resources as lists
 from postroad.exchange.check import check as compare
@@ -42,13 +42,10 @@ async def _files_moved(connection: Connection) -> None:
         await asyncio.sleep(0.1)
 
 
-@click.command()
+@command()
 @click.argument("database_id", metavar="DB")
 @click.option("--from", "from_seq", type=int, help="Replay commits after this marker.")
 @click.option("--skip", "is_skipped", is_flag=True, help="Accept the loss and continue.")
-@dry_run_option
-@json_option
-@pass_application
 def replay(
     application: Application,
     database_id: str,
@@ -78,15 +75,13 @@ def replay(
     print_result(result, sentence, as_json=as_json)
 
 
-@click.command()
+@command()
 @click.option("--fix", "is_fixing", is_flag=True, help="Repair the differences.")
 @click.option(
     "--root",
     type=as_root,
     help="The root. Default: the one that the server used last.",
 )
-@json_option
-@pass_application
 def check(
     application: Application, is_fixing: bool, root: Path | str | None, as_json: bool
 ) -> None:
@@ -116,12 +111,10 @@ def check(
         raise click.exceptions.Exit(1)
 
 
-@click.command("export")
+@command(name="export")
 @click.argument("database_id", metavar="DATABASE")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--root", type=as_root, help="The root. Default: the one that is served.")
-@json_option
-@pass_application
 def export_files(
     application: Application,
     database_id: str,

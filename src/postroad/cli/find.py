@@ -8,10 +8,9 @@ import click
 
 from postroad.bus import resources as bus
 from postroad.cli.bus import bus_run
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, command
 from postroad.cli.coordination_databases import coordination_databases
 from postroad.cli.derived import print_rows
-from postroad.cli.output import json_option
 from postroad.coordination import resources as coordination
 from postroad.exchange import resources as exchange
 from postroad.intake import resources as intake
@@ -19,10 +18,8 @@ from postroad.operate.journey import STEPS, Search, found, searched
 from postroad.postgres.errors import DatabaseUnavailable
 
 
-@click.command()
+@command()
 @click.argument("text")
-@json_option
-@pass_application
 def find(application: Application, text: str, as_json: bool) -> None:
     """Show the path of a message, file or event across all components, in order of time.
 

@@ -21,12 +21,12 @@ from rich.progress import (
 )
 
 from postroad import logs
-from postroad.cli.context import Application, pass_application, run_service
+from postroad.cli.context import Application, command, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.intake_context import api_token, intake_context
 from postroad.cli.intake_keys import key
 from postroad.cli.intake_servers import servers
-from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.output import print_json, print_table
 from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
 from postroad.intake.resources import ACTIONS, FILES, RETRY, SERVERS, STORES, TRANSFERS
@@ -51,7 +51,7 @@ def intake() -> None:
     """
 
 
-for command in (
+for one in (
     servers,
     resource_group(FILES, ACTIONS, Application.run),
     action_command(RETRY, Application.run),
@@ -59,10 +59,10 @@ for command in (
     list_command(STORES, Application.run, limit=MAX_LIMIT),
     key,
 ):
-    intake.add_command(command)
+    intake.add_command(one)
 
 
-@intake.command()
+@command(intake)
 @click.option("--concurrency", type=click.IntRange(min=1), help="Processes; default: CPU cores.")
 @click.option(
     "--pool",
@@ -77,7 +77,6 @@ for command in (
     type=click.Choice(["transfers", "control"]),
     help="Only import files, or only do other tasks; default: both, in separate processes.",
 )
-@pass_application
 def worker(
     application: Application, concurrency: int | None, pool: str, has_beat: bool, only: str | None
 ) -> None:
@@ -107,8 +106,7 @@ def worker(
     sys.exit(status)
 
 
-@intake.command()
-@pass_application
+@command(intake)
 def beat(application: Application) -> None:
     """Run the scheduler: scans of servers, recovery of stuck files.
 
@@ -121,10 +119,9 @@ def beat(application: Application) -> None:
         ).run()
 
 
-@intake.command()
+@command(intake)
 @click.option("--host", help="The address to listen on; default: the setting.")
 @click.option("--port", type=click.IntRange(0, 65535), help="0: any free port.")
-@pass_application
 def serve(application: Application, host: str | None, port: int | None) -> None:
     """Serve the web API, and publish notices to RabbitMQ if it is configured.
 
@@ -144,8 +141,7 @@ def serve(application: Application, host: str | None, port: int | None) -> None:
         asyncio.run(_serve(context, server))
 
 
-@intake.command()
-@pass_application
+@command(intake)
 def outbox(application: Application) -> None:
     """Publish notices to RabbitMQ, without the web API.
 
@@ -157,9 +153,7 @@ def outbox(application: Application) -> None:
         asyncio.run(_serve(context))
 
 
-@intake.command()
-@json_option
-@pass_application
+@command(intake)
 def status(application: Application, as_json: bool) -> None:
     """Show the files by status, the servers and the failing stores.
 
@@ -180,10 +174,9 @@ def status(application: Application, as_json: bool) -> None:
             click.secho(f"store {store['store']}: {store['problem']}", fg="red")
 
 
-@intake.command()
+@command(intake)
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
 @click.option("--until-done", is_flag=True, help="Stop when no file waits or is transferred.")
-@pass_application
 def watch(application: Application, seconds: float | None, until_done: bool) -> None:
     """Show running transfers as progress bars until Ctrl-C.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from postroad.cli.context import Application, pass_application
-from postroad.cli.output import dry_run_option, json_option, print_result
+from postroad.cli.context import Application, command
+from postroad.cli.output import print_result
 from postroad.intake import operations
 from postroad.intake.resources import SERVERS
 from postroad.vault import add_key, create_key_file
@@ -19,8 +19,7 @@ def key() -> None:
     """
 
 
-@key.command()
-@pass_application
+@command(key)
 def create(application: Application) -> None:
     """Create the key file if there is none, and print its path.
 
@@ -30,10 +29,7 @@ def create(application: Application) -> None:
     click.echo(create_key_file(path))
 
 
-@key.command()
-@dry_run_option
-@json_option
-@pass_application
+@command(key)
 def rotate(application: Application, is_dry_run: bool, as_json: bool) -> None:
     """Create a new key and encrypt all credentials with it; older keys can still decrypt.
 

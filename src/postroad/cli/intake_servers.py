@@ -9,17 +9,10 @@ from typing import Any
 
 import click
 
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, command
 from postroad.cli.derived import MAX_LIMIT, resource_group
 from postroad.cli.intake_context import intake_context
-from postroad.cli.output import (
-    Command,
-    duration_option,
-    json_option,
-    print_json,
-    print_result,
-    print_table,
-)
+from postroad.cli.output import Command, duration_option, print_json, print_result, print_table
 from postroad.intake import Credentials, operations, probe
 from postroad.intake.resources import ACTIONS, SERVERS
 
@@ -60,15 +53,13 @@ def _facts_of_a_server(command: Command) -> Command:
         click.option("--key-file", type=click.Path(path_type=Path, exists=True, dir_okay=False)),
         *(click.option(f"--{name}-file", type=click.Path(path_type=Path, exists=True))
           for name in ("certificate", "passphrase", "password")),
-        json_option,
-        pass_application,
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
 
 
-@servers.command()
+@command(servers)
 @click.option("--host", required=True)
 @click.option("--user", "username", required=True)
 @_facts_of_a_server
@@ -87,7 +78,7 @@ def add(application: Application, as_json: bool, **given: Any) -> None:
     print_result(row, sentence, as_json=as_json)
 
 
-@servers.command()
+@command(servers)
 @click.argument("server")
 @click.option("--host")
 @click.option("--user", "username")
@@ -104,10 +95,8 @@ def change(application: Application, server: str, as_json: bool, **given: Any) -
     print_result(row, f"server {row['name']} was changed", as_json=as_json)
 
 
-@servers.command()
+@command(servers)
 @click.argument("server")
-@json_option
-@pass_application
 def test(application: Application, server: str, as_json: bool) -> None:
     """Log in to a server and list its folder; nothing is imported.
 
@@ -126,11 +115,9 @@ def test(application: Application, server: str, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-@servers.command()
+@command(servers)
 @click.argument("server")
 @click.argument("path", required=False)
-@json_option
-@pass_application
 def browse(application: Application, server: str, path: str | None, as_json: bool) -> None:
     """List a folder of a server, by default the watched one.
 

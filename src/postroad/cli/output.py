@@ -40,21 +40,11 @@ def parse_duration(value: str) -> timedelta:
         raise click.BadParameter(str(wrong)) from None
 
 
-# Shared by written and derived commands; passed as `as_json` and `is_dry_run`.
+# Shared by all commands; passed as `as_json` and `is_dry_run`.
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for machines.")
 DRY_RUN = click.Option(
     ["--dry-run", "is_dry_run"], is_flag=True, help="Report what would be done; change nothing."
 )
-
-
-def json_option(command: Command) -> Command:
-    """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help=JSON.help)(command)
-
-
-def dry_run_option(command: Command) -> Command:
-    """Add `--dry-run`."""
-    return click.option("--dry-run", "is_dry_run", is_flag=True, help=DRY_RUN.help)(command)
 
 
 def duration_option(*names: str, help: str) -> Callable[[Command], Command]:

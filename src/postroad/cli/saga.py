@@ -7,9 +7,9 @@ import click
 from postroad.bus import Bus, SagaNotFound, Sagas, saga_picture
 from postroad.bus.resources import CANCEL, RETRY, SAGAS, SETTLE
 from postroad.cli.bus import bus_run
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, command
 from postroad.cli.derived import action_command, list_command
-from postroad.cli.output import json_option, print_records
+from postroad.cli.output import print_records
 
 # The maximum of the database's type.
 SAGA_ID = click.IntRange(1, 2**63 - 1)
@@ -23,18 +23,16 @@ def saga() -> None:
     """
 
 
-for command in (
+for one in (
     list_command(SAGAS, bus_run, "list", limit=100),
     *(action_command(action, bus_run) for action in (CANCEL, RETRY, SETTLE)),
 ):
-    saga.add_command(command)
+    saga.add_command(one)
 
 
-@saga.command()
+@command(saga)
 @click.argument("saga_id", type=SAGA_ID)
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print the graph as Mermaid.")
-@json_option
-@pass_application
 def show(application: Application, saga_id: int, as_mermaid: bool, as_json: bool) -> None:
     """Draw one saga, step by step, with times, attempts and errors.
 

@@ -8,16 +8,14 @@ import click
 
 from postroad import logs
 from postroad.bus import spans
-from postroad.cli.context import Application, pass_application, run_service
-from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.context import Application, command, run_service
+from postroad.cli.output import print_json, print_table
 from postroad.cli.parts import PARTS, Part, PartContext, find_part
 from postroad.errors import ConfigurationError
 
 
-@click.command()
+@command()
 @click.argument("name", required=False)
-@json_option
-@pass_application
 def serve(application: Application, name: str | None, as_json: bool) -> None:
     """Run one service in this process until Ctrl-C; without a name, list them.
 

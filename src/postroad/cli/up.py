@@ -15,7 +15,7 @@ import uvloop
 
 from postroad.bus import spans
 from postroad.cli.components import install_all
-from postroad.cli.context import Application, pass_application, stop_event
+from postroad.cli.context import Application, command, stop_event
 from postroad.cli.log_file import ServiceLogStream
 from postroad.cli.output import print_table
 from postroad.cli.parts import Part, PartContext, find_part, present_parts
@@ -32,7 +32,7 @@ from postroad.web.mounts import Mounts
 from postroad.web.server import listen
 
 
-@click.command()
+@command()
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
 @click.option(
     "--rate",
@@ -55,7 +55,6 @@ from postroad.web.server import listen
     metavar="SERVICE",
     help="Run only this service; may be repeated. `postroad serve` lists them.",
 )
-@pass_application
 def up(
     application: Application, /, sample: bool | None, only: tuple[str, ...], **wishes: Any
 ) -> None:
