@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
 
 import postroad.bus
 import postroad.coordination
@@ -36,13 +37,27 @@ def page() -> str:
 
 
 def _entry(name: str, value: Any) -> str:
-    lines = [f"### `{name}`\n", f"```python\n{_declaration(name, value)}\n```\n", _text(value)]
+    kinds = _type_arguments(value)
+    declared = _declaration(name, value, kinds)
+    lines = [f"### `{name}`\n", f"```python\n{declared}\n```\n", _text(value)]
     if isinstance(value, type):
         for method, function in _methods(value):
             lines.append(f"#### `{name}.{method}`\n")
-            lines.append(f"```python\n{_declaration(method, function)}\n```\n")
+            lines.append(f"```python\n{_declaration(method, function, kinds)}\n```\n")
             lines.append(_text(function))
     return "\n".join(lines)
+
+
+def _type_arguments(value: Any) -> dict[str, str]:
+    """Return what a class has in place of the type variables of its generic base."""
+    bases = vars(value).get("__orig_bases__", ()) if isinstance(value, type) else ()
+    return {
+        variable.__name__: re.sub(r"\b[a-z_]\w*\.|<class '|'>", "", repr(kind))
+        for base in bases
+        for variable, kind in zip(
+            getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False
+        )
+    }
 
 
 def _methods(value: type) -> list[tuple[str, Any]]:
@@ -62,7 +77,7 @@ def _methods(value: type) -> list[tuple[str, Any]]:
     return list(found.items())
 
 
-def _declaration(name: str, value: Any) -> str:
+def _declaration(name: str, value: Any, kinds: Mapping[str, str]) -> str:
     awaited = "async " if inspect.iscoroutinefunction(value) else ""
     keyword = "class" if isinstance(value, type) else f"{awaited}def"
     if isinstance(value, type) and issubclass(value, Exception):
@@ -72,6 +87,8 @@ def _declaration(name: str, value: Any) -> str:
     own = [one for one in signature.parameters.values() if one.name != "self"]
     result = "" if keyword == "class" else f" -> {_plain(signature.return_annotation)}"
     shown = [_parameter(one) for one in own]
+    for variable, kind in kinds.items():
+        *shown, result = (re.sub(rf"\b{variable}\b", kind, text) for text in (*shown, result))
     if any(one.kind is one.KEYWORD_ONLY for one in own):
         place = next(i for i, one in enumerate(own) if one.kind is one.KEYWORD_ONLY)
         if not any(one.kind is one.VAR_POSITIONAL for one in own):

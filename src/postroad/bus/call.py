@@ -24,6 +24,7 @@ from typing import (
     overload,
 )
 
+from postroad.blocking import finish
 from postroad.bus import rows
 from postroad.bus.decoding import BadRow, Undecodable, log_undecodable
 from postroad.bus.payload import Payload
@@ -175,7 +176,7 @@ class Methods:
 
 def _method(build: Callable[..., AnyCall[Any]], *, awaits: bool) -> Callable[..., Any]:
     def blocking(self: Any, /, *arguments: Any, **named: Any) -> Any:
-        return self._run(build(*arguments, **named))
+        return finish(self._run(build(*arguments, **named)))
 
     async def awaiting(self: Any, /, *arguments: Any, **named: Any) -> Any:
         return await self._run(build(*arguments, **named))

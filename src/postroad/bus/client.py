@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
@@ -12,16 +12,20 @@ from postroad.bus.call import Awaiting, Blocking, Method, Methods
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.parameters import Duration, length
 from postroad.bus.polling import POLL_INTERVAL_DEFAULT
-from postroad.bus.runner import AsyncRunner, Runner
+from postroad.bus.runner import AnyPool, AsyncRunner, Runner
 from postroad.bus.subscription import AsyncSubscription, Messages, Subscription
+from postroad.postgres.calls import AnyConnection
 
-M = TypeVar("M", bound=Messages)
+C = TypeVar("C", bound=AnyConnection)
+P = TypeVar("P", bound=AnyPool)
+S = TypeVar("S", bound=Messages)
 
 
-class BusMethods(Methods):
+class BusMethods(Methods, Generic[C, P, S]):
     """The methods of `Bus` and `AsyncBus`."""
 
-    _runner: AsyncRunner
+    _runner_type: type[AsyncRunner]
+    _subscription: type[S]
 
     # Signatures and contracts are those of the functions in `calls`.
     create_queue = Method(calls.create_queue)
@@ -87,39 +91,15 @@ class BusMethods(Methods):
     replays = Method(view_calls.replays)
     close = Method(calls.close)
 
-    def _messages(
-        self, kind: type[M], queue: str, consumer: str, ttl: Duration, poll_interval: Duration
-    ) -> M:
-        wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
-        return kind(self._runner, queue, consumer, length("ttl", ttl), wakeup)
-
-    def _share_cache(self, bus: Self) -> Self:
-        bus._runner.payloads = self._runner.payloads
-        return bus
-
-
-class AsyncBus(BusMethods, Awaiting):
-    """`Bus` for code that awaits."""
-
-    def __init__(
-        self,
-        source: str | AsyncConnectionPool[Any] | AsyncConnection[Any],
-        *,
-        notify: bool = True,
-        listen: bool = True,
-    ) -> None:
-        self._runner = AsyncRunner(source, notify=notify, listen=listen)
+    def __init__(self, source: str | P | C, *, notify: bool = True, listen: bool = True) -> None:
+        self._runner = self._runner_type(source, notify=notify, listen=listen)
         self._run = self._runner.run
 
-    def using(self, connection: AsyncConnection[Any]) -> Self:
+    def using(self, connection: C) -> Self:
         """Return a bus that works in the caller's transaction; it shares this bus's cache."""
-        return self._share_cache(type(self)(connection))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        bus = type(self)(connection)
+        bus._runner.payloads = self._runner.payloads
+        return bus
 
     def subscribe(
         self,
@@ -127,7 +107,7 @@ class AsyncBus(BusMethods, Awaiting):
         consumer: str = "default",
         ttl: Duration = LEASE_DEFAULT,
         poll_interval: Duration = POLL_INTERVAL_DEFAULT,
-    ) -> AsyncSubscription:
+    ) -> S:
         """Iterate over messages as they arrive, and wait for more indefinitely.
 
         Each message is leased for `ttl` and acked when the next one is requested. In a `with` block
@@ -135,10 +115,26 @@ class AsyncBus(BusMethods, Awaiting):
         were not acked are delivered again, so a crash loses nothing. It survives a restart of
         PostgreSQL. Needs the bus's own connections; raises InvalidArgument without them.
         """
-        return self._messages(AsyncSubscription, queue, consumer, ttl, poll_interval)
+        wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
+        return self._subscription(self._runner, queue, consumer, length("ttl", ttl), wakeup)
 
 
-class Bus(BusMethods, Blocking):
+class AsyncBus(
+    BusMethods[AsyncConnection[Any], AsyncConnectionPool[Any], AsyncSubscription], Awaiting
+):
+    """`Bus` for code that awaits."""
+
+    _runner_type = AsyncRunner
+    _subscription = AsyncSubscription
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Bus(BusMethods[Connection[Any], ConnectionPool[Any], Subscription], Blocking):
     """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
 
     With a connection every call runs in the caller's transaction, which the bus never commits.
@@ -150,38 +146,11 @@ class Bus(BusMethods, Blocking):
     pooler; the bus then uses no prepared statements either.
     """
 
-    def __init__(
-        self,
-        source: str | ConnectionPool[Any] | Connection[Any],
-        *,
-        notify: bool = True,
-        listen: bool = True,
-    ) -> None:
-        self._runner = Runner(source, notify=notify, listen=listen)
-        self._run = self._runner.block
-
-    def using(self, connection: Connection[Any]) -> Self:
-        """Return a bus that works in the caller's transaction; it shares this bus's cache."""
-        return self._share_cache(type(self)(connection))
+    _runner_type = Runner
+    _subscription = Subscription
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def subscribe(
-        self,
-        queue: str,
-        consumer: str = "default",
-        ttl: Duration = LEASE_DEFAULT,
-        poll_interval: Duration = POLL_INTERVAL_DEFAULT,
-    ) -> Subscription:
-        """Iterate over messages as they arrive, and wait for more indefinitely.
-
-        Each message is leased for `ttl` and acked when the next one is requested. In a `with` block
-        the last one is acked too, or given back with the error if the block raises. Messages that
-        were not acked are delivered again, so a crash loses nothing. It survives a restart of
-        PostgreSQL. Needs the bus's own connections; raises InvalidArgument without them.
-        """
-        return self._messages(Subscription, queue, consumer, ttl, poll_interval)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
@@ -27,6 +27,7 @@ from postroad.postgres.listen import ListenHub
 from postroad.service import AutoResetEvent
 
 T = TypeVar("T")
+AnyPool: TypeAlias = AsyncConnectionPool[Any] | ConnectionPool[Any]
 
 
 class AsyncRunner:
@@ -36,11 +37,7 @@ class AsyncRunner:
     """
 
     def __init__(
-        self,
-        source: str | AsyncConnectionPool[Any] | ConnectionPool[Any] | AnyConnection,
-        *,
-        notify: bool,
-        listen: bool,
+        self, source: str | AnyPool | AnyConnection, *, notify: bool, listen: bool
     ) -> None:
         self.payloads: dict[str, Payload] = {}
         self._dsn = source if isinstance(source, str) else None
@@ -190,10 +187,6 @@ class Runner(AsyncRunner):
 
     make_event = threading.Event
     _make_pool = staticmethod(make_pool)  # type: ignore[assignment]
-
-    def block(self, call: AnyCall[T]) -> T:
-        """Run one call to its end."""
-        return finish(self.run(call))
 
     def _make_notifier(self) -> Notifier:
         return Notifier(lambda queues: finish(self._send(queues)))

@@ -20,12 +20,14 @@ import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
-from typing import Self, overload
+from typing import Generic, Self, TypeVar, overload
 
 from postroad.bus import saga_calls
 from postroad.bus.call import Awaiting, Blocking, Call, Method, Methods, sql
 from postroad.bus.client import AsyncBus, Bus
 from postroad.bus.parameters import zoned
+
+B = TypeVar("B", Bus, AsyncBus)
 
 
 @dataclass(eq=False)
@@ -105,8 +107,11 @@ def start(saga: Saga) -> Call[int]:
     return saga.call()
 
 
-class SagaMethods(Methods):
-    """The methods of `Sagas` and `AsyncSagas`."""
+class SagaMethods(Methods, Generic[B]):
+    """Operations on sagas, in the transactions of the bus that they were created from."""
+
+    def __init__(self, bus: B) -> None:
+        self._run = bus._run
 
     start = Method(start)
     cancel = Method(saga_calls.cancel)
@@ -116,15 +121,9 @@ class SagaMethods(Methods):
     status = Method(saga_calls.status)
 
 
-class Sagas(SagaMethods, Blocking):
+class Sagas(SagaMethods[Bus], Blocking):
     """Operations on sagas, in the transactions of the bus that it was created from."""
 
-    def __init__(self, bus: Bus) -> None:
-        self._run = bus._run
 
-
-class AsyncSagas(SagaMethods, Awaiting):
-    """Operations on sagas, in the transactions of the bus that it was created from."""
-
-    def __init__(self, bus: AsyncBus) -> None:
-        self._run = bus._run
+class AsyncSagas(SagaMethods[AsyncBus], Awaiting):
+    """`Sagas` for code that awaits."""
