@@ -10,6 +10,10 @@ DATABASES = "select d.id from exchange.database d order by d.id"
 CONNECTIONS = 8
 # For the parameter p_now: the clock of the journal counts. Servers of older versions give theirs.
 NOW = None
+REPLIES = (
+    "select r.*, m.object from exchange.replies(%s, %s, %s, %s) r"
+    " join exchange.message m on m.number = r.number order by r.number"
+)
 
 
 class ExchangeJournal(Journal):

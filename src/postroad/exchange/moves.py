@@ -47,6 +47,11 @@ class Move:
         """Read a row or a JSON object of the journal."""
         return cls(**{name: fact[name] for name in cls.__slots__ if fact.get(name) is not None})
 
+    @classmethod
+    def planned(cls, answer: dict[str, Any]) -> list[Move]:
+        """Read the moves in an answer of the journal."""
+        return [cls.of(fact) for fact in answer.get("moves", ())]
+
     @property
     def stored_name(self) -> str:
         """The name of its content in the store: that of its object or that of its file."""

@@ -11,13 +11,36 @@ from typing import Annotated, Any, Literal
 
 from psycopg import AsyncConnection
 
+from postroad.exchange import errors
 from postroad.exchange.errors import ContentInvalid, MessageConflict, MessageNotFound
 from postroad.exchange.names import is_id
-from postroad.exchange.protocol import judge
 from postroad.postgres.calls import call, select
 from postroad.web.tokens import hash_token, new_token
 
 Outcome = Literal["COMMITTED", "ABORTED"]
+
+_REFUSALS: dict[str, tuple[type[errors.ExchangeError], str, str]] = {
+    "MISSING": (
+        errors.ProcessNotFound,
+        "there is no process {process}",
+        "list them: postroad exchange processes",
+    ),
+    "FORBIDDEN": (
+        errors.NotAllowed,
+        "process {process} is another client's",
+        "only its owner may do this; others resolve it once it is in doubt",
+    ),
+    "NAMES": (
+        errors.FileNotInProcess,
+        "a file that is named is not one of this process",
+        "use the names in the answer of API_1",
+    ),
+    "OUTCOME": (
+        errors.OutcomeNeeded,
+        "process {process} is {state}; this needs an outcome",
+        "give the outcome: COMMITTED or ABORTED",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +227,24 @@ def refuse_requeue(answer: Mapping[str, Any], id_: str) -> None:
                 " requeued",
                 hint="messages that a restored database lost: postroad exchange replay",
             )
+
+
+def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
+    """Return the protocol's answer for an answer of the journal, or raise its error."""
+    status = answer["status"]
+    if status in ("OK", "CANCELLED"):
+        # Only these: a repeated call gives the same answer, whatever happened since.
+        kept = ("status", "expires_at")
+        return {key: answer[key] for key in kept if answer.get(key) is not None}
+    if status in _REFUSALS:
+        kind, text, hint = _REFUSALS[status]
+        raise kind(text.format(process=process, **answer), hint=hint, process=process)
+    raise errors.ProcessContradiction(
+        f"process {process} is {answer.get('state')}"
+        + (f" and was {answer['outcome']}" if answer.get("outcome") else "")
+        + "; this call contradicts that and changed nothing",
+        process=process,
+    )
 
 
 async def replay(

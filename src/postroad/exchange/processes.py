@@ -12,7 +12,7 @@ import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -23,12 +23,12 @@ from postroad.exchange.content import Content, digest_of
 from postroad.exchange.journal import NOW, ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
-from postroad.exchange.protocol import CANCELLED, Uploaded, judge
+from postroad.exchange.operations import judge
 from postroad.exchange.reader import Wanted, read_inline_many
 from postroad.settings.exchange import ExchangeSettings
 
 if TYPE_CHECKING:
-    from postroad.exchange.web.models import ReplyGiven, Start
+    from postroad.exchange.web.models import Choose, ReplyGiven, Start
 
 FIND = "select p.database_id, p.client_id from exchange.process p where p.id = %s"
 
@@ -46,7 +46,18 @@ LOGGED = {
     "release": "process_released",
 }
 
+CANCELLED = {"status": "CANCELLED"}
+
 logger = logging.getLogger(__name__)
+
+
+class Uploaded(NamedTuple):
+    """A reply that was written under its temporary name in Prepared."""
+
+    size: int
+    sha256: str
+    media_type: str
+    temporary: str
 
 
 @dataclass
@@ -141,20 +152,12 @@ class Processes:
                 budget -= fact["size"]
         return wanted
 
-    async def choose(
-        self,
-        client: str,
-        process: str,
-        files: Sequence[str],
-        reason: str | None,
-        delay: float | None,
-    ) -> dict[str, Any]:
+    async def choose(self, client: str, process: str, given: Choose) -> dict[str, Any]:
         """API_2. Returns OK or CANCELLED."""
-        answer = await self.journal.decide(
-            "choose_files", NOW, client, process, list(files), reason, delay
-        )
+        parameters = NOW, client, process, given.files, given.reason, given.delay
+        answer = await self.journal.decide("choose_files", *parameters)
         verdict = judge(answer, process)
-        if moves := _moves(answer):
+        if moves := Move.planned(answer):
             # Files that were refused too often are parked.
             await self.mover.follow(moves)
         return verdict
@@ -193,15 +196,17 @@ class Processes:
         return await self._store(database, process, list(contents), "prepare", *parameters)
 
     async def upload(
-        self, client: str, process: str, name: str, recipient: str | None, uploaded: Uploaded
+        self,
+        client: str,
+        process: str,
+        database: str,
+        name: str,
+        recipient: str | None,
+        file: Uploaded,
     ) -> dict[str, Any]:
-        """Store a reply that was written under its temporary name in Prepared."""
-        file = uploaded.size, uploaded.sha256, uploaded.media_type, uploaded.temporary
+        """Store a reply that was uploaded before API_3."""
         parameters = client, process, name, recipient, *file
-        temporaries = [uploaded.temporary]
-        return await self._store(
-            uploaded.database, process, temporaries, "upload_reply", *parameters
-        )
+        return await self._store(database, process, [file.temporary], "upload_reply", *parameters)
 
     async def _store(
         self, database: str, process: str, temporaries: list[str], function: str, *parameters: Any
@@ -219,7 +224,7 @@ class Processes:
                 if errors.was_refused(failure):
                     used = set()
                 raise
-            moves = _moves(answer)
+            moves = Move.planned(answer)
             used = {move.temporary for move in moves if move.temporary}
             verdict = judge(answer, process)
             if lost := await self.mover.place(moves):
@@ -251,7 +256,7 @@ class Processes:
         if call in LOGGED:
             facts = {"process_id": process, "client": client, "outcome": outcome, "reason": error}
             logger.warning(LOGGED[call], extra=facts)
-        moves = _moves(answer)
+        moves = Move.planned(answer)
         if moves or answer.get("state") in ("CLEANUP", "FAILED"):
             # The outcome is recorded, which is all that the caller needs: the process is DONE a
             # moment later, together with others. A later sweep moves the files that cannot be moved
@@ -285,7 +290,3 @@ class Processes:
         self._owners[process] = database, owner
         while len(self._owners) > MAX_REMEMBERED:
             del self._owners[next(iter(self._owners))]
-
-
-def _moves(answer: dict[str, Any]) -> list[Move]:
-    return [Move.of(fact) for fact in answer.get("moves", ())]

@@ -26,11 +26,11 @@ from postroad.errors import PostroadError
 from postroad.exchange.content import inline, parse, stored_json
 from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt
 from postroad.exchange.intake import Arrival, item_of
+from postroad.exchange.journal import REPLIES
 from postroad.exchange.maintenance import Upkeep
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.reader import verified
-from postroad.exchange.replies import REPLIES
 from postroad.postgres.calls import Connection, select, value
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from postroad import __version__
 from postroad.exchange.intake import Intake
 from postroad.exchange.mover import Mover
 from postroad.exchange.processes import Processes
-from postroad.exchange.replies import Replies
 from postroad.exchange.web.admin import add_administration, list_routes
 from postroad.exchange.web.answers import Health
 from postroad.exchange.web.identity import Identity
@@ -38,9 +37,9 @@ def create_app(settings: ExchangeSettings, mover: Mover, intake: Intake) -> Fast
     app.state.identity = Identity(journal)
     app.router.route_class = DirectRoute
     processes = Processes(settings, mover, BASE_PATH)
-    replies = Replies(mover, BASE_PATH, settings.inline_bytes)
     # The calls of every process first: routes are searched in this order.
-    add_messages(Endpoints(app, BASE_PATH, "messages"), intake, replies)
+    messages = Endpoints(app, BASE_PATH, "messages")
+    add_messages(messages, intake, mover, settings.inline_bytes)
     add_processes(Endpoints(app, f"{BASE_PATH}/processes", "processes"), processes)
     add_administration(Endpoints(app, BASE_PATH, "administration"), processes)
     lists = list_routes(journal)

@@ -23,8 +23,6 @@ from postroad.exchange.web.values import BODY, Endpoints, answer
 from postroad.operate import Page, Resource
 from postroad.operate.http import add_list
 
-HIDDEN = ("number", "placed", "temporary")
-
 
 def list_routes(journal: ExchangeJournal) -> APIRouter:
     """Return the routes of the lists."""
@@ -51,11 +49,9 @@ def add_administration(call: Endpoints, processes: Processes) -> None:
         """Show a process with its files and its history."""
         caller.require_admin()
         found = await processes.shown(known(id))
-        found["files"] = [
-            {key: value for key, value in file.items() if key not in HIDDEN}
-            for file in found["files"]
-        ]
-        found.pop("deadline", None)
+        for file in found["files"]:
+            del file["number"]
+        del found["deadline"]
         return answer(found)
 
     @call("POST", "/processes/{id}/release", Prepared, 403, 404, 409, *BODY)
@@ -74,7 +70,7 @@ def add_administration(call: Endpoints, processes: Processes) -> None:
         selected = given.sender, given.database, given.recipient
         found = await journal.call("requeue", journal.epoch, known_message(id), *selected)
         refuse_requeue(found, id)
-        moves = [Move.of(fact) for fact in found["moves"]]
+        moves = Move.planned(found)
         if await mover.place(moves):
             raise MessageConflict(
                 f"the file of message {id} is missing; it stays parked",

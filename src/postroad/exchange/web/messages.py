@@ -10,8 +10,11 @@ from starlette.responses import Response
 from postroad.exchange.content import content_of
 from postroad.exchange.errors import MessageNotFound
 from postroad.exchange.intake import Arrival, Intake
+from postroad.exchange.journal import REPLIES
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move
 from postroad.exchange.names import is_id
-from postroad.exchange.replies import Replies
+from postroad.exchange.reader import Wanted, read_inline_many
 from postroad.exchange.web.answers import Accepted, Acknowledged, MessageStatus, ReplyWaiting
 from postroad.exchange.web.identity import Client
 from postroad.exchange.web.models import Message
@@ -20,10 +23,18 @@ from postroad.web.cursors import decode_cursor, encode_cursor
 from postroad.web.pages import Page
 
 MAX_INTEGER = 2**63 - 1
+REPLY = (
+    "select exchange._move(r, null) as move from exchange.reply(p_recipient => %s, p_id => %s) r"
+)
+SHOWN = (
+    *("id", "name", "database", "sender", "recipient", "sequence"),
+    *("reply_to", "process", "size", "sha256", "created_at"),
+)
 
 
-def add_messages(call: Endpoints, intake: Intake, replies: Replies) -> None:
-    """Add the calls of messages."""
+def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: int) -> None:
+    """Add the calls of messages and of the mailbox of a client."""
+    journal = mover.journal
     accepted = {
         201: {"model": Accepted},
         200: {"model": Accepted, "description": "A repeated call; the same answer."},
@@ -60,23 +71,51 @@ def add_messages(call: Endpoints, intake: Intake, replies: Replies) -> None:
     ) -> Response:
         """Return the replies addressed to the caller, oldest first."""
         after = decode_cursor(cursor, int)[0] if cursor else None
-        items, last = await replies.fetch(caller.id, limit, max_bytes, after)
-        return answer({"items": items, "cursor": None if last is None else encode_cursor(last)})
+        rows = await journal.rows(REPLIES, caller.id, limit, max_bytes, after)
+        wanted = [
+            Wanted(
+                Move.of({**row, "name": row["file_name"]}),
+                f"{call.prefix}/messages/{row['id']}/content",
+                inline_bytes,
+            )
+            for row in rows
+        ]
+        # They come from several databases; an unreadable folder hides only its own files. A store
+        # has all of them: without it there is no answer.
+        skips = mover.storage.objects is None
+        contents = await read_inline_many(mover, wanted, skips_unreadable=skips)
+        items = [
+            {key: row[key] for key in SHOWN} | content
+            for row, content in zip(rows, contents, strict=True)
+            if content is not None
+        ]
+        last = encode_cursor(rows[-1]["number"]) if rows and rows[-1]["has_more"] else None
+        return answer({"items": items, "cursor": last})
 
     @call("GET", "/messages/{id}/status", MessageStatus, 404)
     async def get_status(caller: Client, id: str) -> Response:
         """Return the state of a message that the caller has sent, with the ERP's error."""
-        return answer(await replies.status(caller.id, known_message(id)))
+        found = await journal.call("message_status", caller.id, known_message(id))
+        if found is None:
+            raise MessageNotFound(f"{caller.id} has sent no message {id}")
+        return answer(found)
 
     @call("GET", "/messages/{id}/content", FILE_CONTENT, 404)
     async def get_content(caller: Client, id: str) -> Response:
         """Return the bytes of a large reply."""
-        return file_answer(replies.mover, await replies.find(caller.id, known_message(id)))
+        rows = await journal.rows(REPLY, caller.id, known_message(id))
+        if not rows:
+            raise MessageNotFound(f"there is no message {id} for {caller.id}")
+        return file_answer(mover, Move.of(rows[0]["move"]))
 
     @call("DELETE", "/messages/{id}", Acknowledged, 404)
     async def delete_message(caller: Client, id: str) -> Response:
         """Acknowledge a reply; it goes to Log. Repeatable."""
-        await replies.ack(caller.id, known_message(id))
+        found = await journal.call("ack", journal.epoch, caller.id, known_message(id))
+        if found["status"] == "MISSING":
+            raise MessageNotFound(f"there is no message {id} for {caller.id}")
+        if moves := Move.planned(found):
+            await mover.follow(moves, is_awaited=False)
         return answer({"status": "OK"})
 
 

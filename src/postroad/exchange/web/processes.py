@@ -15,8 +15,7 @@ from postroad.exchange.files import write_all
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.names import Id
-from postroad.exchange.processes import Call, Processes
-from postroad.exchange.protocol import CANCELLED, Uploaded
+from postroad.exchange.processes import CANCELLED, Call, Processes, Uploaded
 from postroad.exchange.web.answers import Prepared, Renewed, Started, Stored
 from postroad.exchange.web.identity import Caller, Client
 from postroad.exchange.web.models import Choose, Ended, Prepare, Resolve, Start
@@ -86,7 +85,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
         """API_2: name the files that will be processed; the others are handed out again later."""
         if not is_process_id(id):
             return answer(CANCELLED)
-        return answer(await processes.choose(caller.id, id, given.files, given.reason, given.delay))
+        return answer(await processes.choose(caller.id, id, given))
 
     stored = "/{id}/replies/{name}", Stored, 403, 409, *BODY, 507
 
@@ -107,7 +106,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
             # Before the body is received, and again in the journal.
             raise NotAllowed("the process is another client's")
         uploaded = await _receive(request, mover, database, processes.settings.upload_limit)
-        verdict = await processes.upload(caller.id, id, name, recipient, uploaded)
+        verdict = await processes.upload(caller.id, id, database, name, recipient, uploaded)
         if verdict["status"] == "OK":
             verdict |= {"name": name, "size": uploaded.size, "sha256": uploaded.sha256}
         return answer(verdict)
@@ -155,7 +154,8 @@ async def _receive(request: Request, mover: Mover, database: str, limit: int) ->
         held = bytearray()
         async for chunk in request.stream():
             size += len(chunk)
-            _refuse_too_large(size, limit)
+            if size > limit:
+                raise BodyTooLarge(f"a reply may have {limit} bytes")  # noqa: TRY301
             digest.update(chunk)
             held += chunk
             if len(held) >= WRITE_BYTES:
@@ -171,9 +171,4 @@ async def _receive(request: Request, mover: Mover, database: str, limit: int) ->
     await mover.in_thread(writer.__exit__, None, None, None)
     named = request.headers.get("content-type", "").partition(";")[0].strip()
     media_type = named if _MEDIA_TYPE.fullmatch(named) else "application/octet-stream"
-    return Uploaded(database, temporary, size, digest.hexdigest(), media_type)
-
-
-def _refuse_too_large(size: int, limit: int) -> None:
-    if size > limit:
-        raise BodyTooLarge(f"a reply may have {limit} bytes")
+    return Uploaded(size, digest.hexdigest(), media_type, temporary)
