@@ -124,10 +124,10 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -198,12 +198,12 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
   v_bound      bigint;
   v_from       bigint;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -457,10 +457,10 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -555,12 +555,12 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
   v_bound      bigint;
   v_from       bigint;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -795,12 +795,12 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
   v_until      constant timestamptz := v_now
     + case when ttl > interval '0' and ttl < interval '1 year' then ttl else mbus._check_ttl(ttl) end;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -879,7 +879,6 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
@@ -887,6 +886,7 @@ declare
     + case when ttl > interval '0' and ttl < interval '1 year' then ttl else mbus._check_ttl(ttl) end;
   v_bound      bigint;
   v_from       bigint;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then

@@ -132,10 +132,10 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -206,10 +206,10 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -426,10 +426,10 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -524,10 +524,10 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -711,12 +711,12 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
   v_until      constant timestamptz := v_now
     + case when ttl > interval '0' and ttl < interval '1 year' then ttl else mbus._check_ttl(ttl) end;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -795,12 +795,12 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
   v_until      constant timestamptz := v_now
     + case when ttl > interval '0' and ttl < interval '1 year' then ttl else mbus._check_ttl(ttl) end;
+  v_hint       bigint;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then

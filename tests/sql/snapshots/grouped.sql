@@ -108,14 +108,14 @@ CREATE OR REPLACE FUNCTION mbus._take_sample_by_default(amt integer)
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 declare
-  v_missing    integer;
+  v_missing    integer := amt;
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_from       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
+  v_from       bigint;
   v_row        record;
   v_ids        bigint[];
   v_seen       text[];
@@ -131,6 +131,9 @@ begin
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
     perform mbus._attend(7000, 8000, amt);
   end if;
+  -- Of each group only the first message is taken, and none while this consumer holds another message of that group.
+  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  The groups are locked in one
+  -- statement and the rows read in the next, whose snapshot therefore sees all that the last holder of the group has done.
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
   v_missing := amt - cardinality(v_retries);
@@ -383,14 +386,14 @@ CREATE OR REPLACE FUNCTION mbus.batch_sample_by_default(amt integer)
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 declare
-  v_missing    integer;
+  v_missing    integer := amt;
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_from       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
+  v_from       bigint;
   v_row        record;
   v_ids        bigint[];
   v_seen       text[];
@@ -406,6 +409,9 @@ begin
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
     perform mbus._attend(7000, 8000, amt);
   end if;
+  -- Of each group only the first message is taken, and none while this consumer holds another message of that group.
+  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  The groups are locked in one
+  -- statement and the rows read in the next, whose snapshot therefore sees all that the last holder of the group has done.
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
   v_missing := amt - cardinality(v_retries);

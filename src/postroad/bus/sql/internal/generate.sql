@@ -210,7 +210,11 @@ declare
   v_has_key   constant boolean := v_limit.key is not null and not p_queue.has_groups;
   v_values constant jsonb := p_values || jsonb_build_object(
     'function', p_prefix || p_queue.name || '_by_' || p_consumer.name,
-    'declared', case when p_consumer.contract = 'cursor' then e'  v_bound      bigint;\n  v_from       bigint;\n' end,
+    'declared', concat(
+      case when v_has_key then e'  v_chosen     bigint[];\n' end,
+      case when v_is_lease then e'  v_until      constant timestamptz := v_now\n    + case when ttl > interval ''0'' and ttl < interval ''1 year'' then ttl else mbus._check_ttl(ttl) end;\n' end,
+      case when p_consumer.contract = 'cursor' then e'  v_bound      bigint;\n  v_from       bigint;\n' end,
+      case when p_queue.has_groups then mbus._fill('take_grouped_declared', p_values) else e'  v_hint       bigint;\n' end),
     'cursor', case when p_consumer.contract = 'cursor' then mbus._fill(case when v_is_lease then 'lease_ahead' else 'take_bound' end, p_values) end,
     'returns', case when v_is_parcel then 'setof mbus.parcel'
                     else format('table (%s)', concat_ws(', ', p_values ->> 'columns_delivered', case when v_is_lease then p_values ->> 'columns_leased' end)) end,
@@ -222,17 +226,17 @@ declare
     'chosen', case when v_has_key then ' and r.id = any (v_chosen)' end,
     'promise', case when v_is_lease then 'Leases' else 'Removes' end,
     'arguments', 'amt integer' || case when v_is_lease then ', ttl interval' else '' end,
-    'until', concat(case when v_has_key then e'  v_chosen     bigint[];\n' end, case when v_is_lease then e'  v_until      constant timestamptz := v_now\n    + case when ttl > interval ''0'' and ttl < interval ''1 year'' then ttl else mbus._check_ttl(ttl) end;\n' end),
     -- What is taken as parcels is counted by the function that takes it, what is leased when it is acked.
     'tally', case when v_limit.consumer_id is not null then format(e'  perform mbus._return(%s, v_missing);\n', p_consumer.id) else '' end
       || case when v_is_parcel or v_is_lease then ''
                   else mbus._fill('tally', p_values || '{"count": "amt - v_missing"}') end);
 begin
-  execute mbus._fill(v_kind, v_values || jsonb_build_object(
-    'hint', quote_ident(mbus._ready_name(p_queue, p_consumer.name, 'normal', 0) || '$hint'),
-    'note_retries', case when not v_is_parcel
-                         then format(e'  perform mbus._note_taken(v_retries, %s);\n', p_consumer.id) end,
-    'branches', mbus._branches(case when v_is_lease then 'lease_cell' else v_kind || '_cell' end, p_queue, p_consumer, v_values)));
+  execute mbus._fill('take', v_values || jsonb_build_object(
+    'first', case when not p_queue.has_groups then v_values ->> 'cursor' else mbus._fill('take_grouped_first', v_values || jsonb_build_object(
+      'hint', quote_ident(mbus._ready_name(p_queue, p_consumer.name, 'normal', 0) || '$hint'),
+      'note_retries', case when not v_is_parcel then format(e'  perform mbus._note_taken(v_retries, %s);\n', p_consumer.id) end)) end,
+    'slot', mbus._fill(v_kind || '_slot', v_values || jsonb_build_object('branches',
+      mbus._branches(case when v_is_lease then 'lease_cell' else v_kind || '_cell' end, p_queue, p_consumer, v_values)))));
 end $$;
 
 -- True if a selector may read the headers, by name or because it uses the whole row.  Only these selectors get the headers as

@@ -13,11 +13,10 @@ declare
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
-  v_hint       bigint;
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
-{until}{declared}begin
+{declared}begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
@@ -28,15 +27,9 @@ declare
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
     perform mbus._attend({queue_id}, {consumer_id}, amt);
   end if;
-{paused}{cursor}  foreach v_lane in array {lane_order}::integer[] loop
+{paused}{first}  foreach v_lane in array {lane_order}::integer[] loop
     v_tail := pg_sequence_last_value('mbus.{tail}');
     for v_generation in pg_sequence_last_value('mbus.{head}') .. v_tail loop
-      exit when v_missing <= 0;
-      case v_generation % {slots} + {slots} * v_lane
-{branches}
-      end case;
-      get diagnostics v_found = row_count;
-      v_missing := v_missing - v_found;
-    end loop;
+{slot}    end loop;
   end loop;
 {tally}end $function$;

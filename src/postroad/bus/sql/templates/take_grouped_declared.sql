@@ -1,0 +1,5 @@
+  v_from       bigint;
+  v_row        record;
+  v_ids        bigint[];
+  v_seen       text[];
+  v_retries    mbus.parcel[];

@@ -1,0 +1,16 @@
+  -- Of each group only the first message is taken, and none while this consumer holds another message of that group.
+  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  The groups are locked in one
+  -- statement and the rows read in the next, whose snapshot therefore sees all that the last holder of the group has done.
+  -- Retries of a group come first: they are older than whatever of that group is on the ring.
+  v_retries := array(select p from mbus._take_group_retries({queue_id}, {consumer_id}, amt) p);
+  v_missing := amt - cardinality(v_retries);
+  if v_missing < amt then
+    -- Locks storage of the consumer, which nothing below may touch: drop_consumer waits for this transaction.
+    perform pg_sequence_last_value('mbus.{hint}');
+  end if;
+{note_retries}  v_seen := array(select r.headers -> 'group' from unnest(v_retries) r);
+  return query
+  select {output}
+  from (select r.number as id, null::bigint as origin, r.added, r.expires, r.headers, r.properties, r.trail,
+               r.{data} as data from unnest(v_retries) r) g
+  order by g.id;
