@@ -24,7 +24,6 @@ from postroad.cli.derived import action_command, list_command
 from postroad.cli.output import print_records
 from postroad.cli.parts import PartContext
 from postroad.postgres.connections import connect_async
-from postroad.postgres.server_user import data_folder_default
 from postroad.service import Service, Together
 from postroad.settings.alerts import AlertsSettings
 
@@ -166,7 +165,7 @@ def service(context: PartContext) -> Service:
     """Make the sender and the watchers."""
     dsn, settings = context.dsn, context.application.settings
     given, every = settings.alerts, settings.alerts.watch_interval
-    folders = [settings.data_folder or data_folder_default(), *given.watch_folders]
+    folders = [context.application.data_folder, *given.watch_folders]
     least = given.disk_least_free_percent
     return Together(
         "alerts",

@@ -19,7 +19,7 @@ from psycopg import AsyncConnection, Connection
 from postroad import logs
 from postroad.cli.output import DRY_RUN, JSON
 from postroad.postgres.connections import connect, connect_async
-from postroad.postgres.embedded import EmbeddedServer, use_database
+from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.server_user import data_folder_default, make_data_folder
 from postroad.service import Service
 from postroad.settings import Settings
@@ -114,8 +114,11 @@ class Application:
     @contextmanager
     def database(self) -> Iterator[str]:
         """Yield the DSN of the database; the embedded server runs in the meantime if needed."""
-        with use_database(self.named_database, self.embedded_server) as dsn:
-            yield dsn
+        if self.named_database is not None:
+            yield self.named_database
+        else:
+            with self.embedded_server() as server:
+                yield server.dsn()
 
     @contextmanager
     def connection(self, *, autocommit: bool = False) -> Iterator[Connection]:

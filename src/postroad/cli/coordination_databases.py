@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import psycopg
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
 from postroad.cli.components import install_all
 from postroad.cli.context import Application
 from postroad.postgres import connect
 from postroad.postgres.calls import call
-from postroad.postgres.connections import run_blocking
+from postroad.postgres.connections import create_database, run_blocking
 from postroad.settings import CoordinationSettings
 
 NAMES = {
@@ -61,24 +59,9 @@ def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
 
     Blocks; may be repeated. Raises RoleTaken.
     """
-    database = str(psycopg.conninfo.conninfo_to_dict(dsn).get("dbname") or "")
+    database = str(conninfo_to_dict(dsn).get("dbname") or "")
     if database in NAMES.values():
-        _create(dsn, database)
+        create_database(dsn, database)
     with connect(dsn) as connection:
         install_all(connection)
     run_blocking(dsn, call, "coordination.become", role, name)
-
-
-def _create(dsn: str, database: str) -> None:
-    with connect(make_conninfo(dsn, dbname="postgres"), autocommit=True) as connection:
-        found = connection.execute("select from pg_database where datname = %s", (database,))
-        if found.rowcount == 0:
-            try:
-                connection.execute(
-                    sql.SQL("create database {} template template0").format(
-                        sql.Identifier(database)
-                    )
-                )
-            except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
-                # Another service created it first.
-                return

@@ -28,7 +28,7 @@ from postroad.errors import PostroadError
 from postroad.postgres import migrator
 from postroad.postgres.binaries import find_binaries
 from postroad.postgres.connections import connect
-from postroad.postgres.server_user import SYSTEM_USER, data_folder_default
+from postroad.postgres.server_user import SYSTEM_USER
 from postroad.settings import masked_database_url
 
 SPACE_LEAST_BYTES = 1_000_000_000
@@ -126,7 +126,7 @@ def _database(application: Application) -> Iterator[Finding]:
 
 
 def _data_folder(application: Application) -> Iterator[Finding]:
-    folder = application.settings.data_folder or data_folder_default()
+    folder = application.data_folder
     there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     yield _free("data folder", str(folder), shutil.disk_usage(there).free)
 

@@ -60,12 +60,12 @@ def serve(
         http = http.model_copy(update={"tls_cert": tls_cert, "tls_key": tls_key})
     with application.database() as dsn:
         installed(application, dsn)
-        settings = application.settings.exchange
+        settings = application.settings.exchange.override(host=host, port=port)
         root = root or exchange_root(application)
         server: ExchangeServer | Workers
         if workers is not None and workers > 1:
-            host = host or settings.host
-            listeners = listen_shared(host, settings.port if port is None else port, workers)
+            host = settings.host
+            listeners = listen_shared(host, settings.port, workers)
             given = {"--root": root, "--host": host, "--tls-cert": tls_cert, "--tls-key": tls_key}
             options = [str(part) for pair in given.items() if pair[1] for part in pair]
             command = ["exchange", "serve", *options]
@@ -76,8 +76,6 @@ def serve(
                 dsn,
                 root,
                 settings,
-                host=host,
-                port=port,
                 is_pooled=application.settings.database.is_pooled,
                 http=http,
                 listener=None if fd is None else socket.socket(fileno=fd),

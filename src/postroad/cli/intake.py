@@ -131,12 +131,10 @@ def serve(application: Application, host: str | None, port: int | None) -> None:
     from postroad.web.server import WebServer
 
     with intake_context(application) as context:
-        settings = application.settings.intake
+        settings = application.settings.intake.override(host=host, port=port)
+        app = create_api(context, api_token(application))
         server = WebServer(
-            create_api(context, api_token(application)),
-            host=host or settings.host,
-            port=settings.port if port is None else port,
-            http=application.settings.http,
+            app, host=settings.host, port=settings.port, http=application.settings.http
         )
         asyncio.run(_serve(context, server))
 

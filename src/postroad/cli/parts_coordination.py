@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from postroad.alerts import AlertRelay
 from postroad.bridge import DatabaseBridge
 from postroad.cli.context import Application
-from postroad.cli.coordination_databases import Databases, find_databases, prepare_database
+from postroad.cli.coordination_databases import NAMES, Databases, find_databases, prepare_database
 from postroad.cli.parts import PartContext
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
 from postroad.coordination.bridges import reader_bridges, writer_bridges
@@ -18,59 +18,54 @@ from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service, Together
 from postroad.settings import CoordinationSettings
 
+if TYPE_CHECKING:
+    from postroad.cli.parts import Publish
+
 
 def make_service(
-    part: str,
-    databases: Databases,
-    settings: CoordinationSettings,
-    reader: str,
-    checks: Sequence[Check] = (),
+    part: str, databases: Databases, settings: CoordinationSettings, checks: Sequence[Check] = ()
 ) -> tuple[Service, list[DatabaseBridge]]:
     """Make the Writer, the Coordinator or the Reader, and the bridges that it needs."""
+    keep = settings.keep
     if part == "writer":
-        writer = Writer(
-            databases.writer,
-            poll_interval=settings.poll_interval,
-            resend=settings.resend,
-            keep=settings.keep,
-        )
+        poll_interval, resend = settings.poll_interval, settings.resend
+        writer = Writer(databases.writer, poll_interval=poll_interval, resend=resend, keep=keep)
         return writer, writer_bridges(databases.writer, databases.coordinator)
     if part == "coordinator":
-        coordinator = Coordinator(
-            databases.coordinator, deadline=settings.deadline, ask=settings.ask, keep=settings.keep
-        )
-        return coordinator, []
-    service = Reader(
+        deadline, ask = settings.deadline, settings.ask
+        return Coordinator(databases.coordinator, deadline=deadline, ask=ask, keep=keep), []
+    reader = Reader(
         databases.reader,
         databases.writer,
         page=settings.page,
         max_attempts=settings.max_attempts,
         wait=settings.wait,
         checks=checks,
-        keep=settings.keep,
+        keep=keep,
     )
-    return service, reader_bridges(reader, databases.reader, databases.coordinator)
+    return reader, reader_bridges(settings.reader_name, databases.reader, databases.coordinator)
 
 
-def make_gateway(application: Application, databases: Databases, **given: Any) -> Service:
-    """Make the Gateway; `given` overrides settings, such as the port."""
+def make_gateway(
+    application: Application,
+    databases: Databases,
+    settings: CoordinationSettings,
+    publish: Publish | None = None,
+) -> Service:
+    """Make the HTTP interface; `publish` serves it in another server."""
     # FastAPI is slow to import, so only the service that needs it imports it.
     from postroad.coordination.gateway import Gateway
 
-    settings = application.settings.coordination
-    options = {
-        "host": settings.host,
-        "port": settings.port,
-        **{name: value for name, value in given.items() if value is not None},
-    }
     return Gateway(
         databases.writer,
         databases.coordinator,
         databases.reader,
+        host=settings.host,
+        port=settings.port,
         token=application.token("coordination", settings.token),
         after_timeout=settings.after_timeout,
         http=application.settings.http,
-        **options,
+        publish=publish,
     )
 
 
@@ -90,8 +85,8 @@ class Coordination(Service):
         await asyncio.to_thread(prepare, databases, reader, has_reader=True, sample=sample)
         services: list[Service] = []
         bridges: list[DatabaseBridge] = []
-        for part in ("writer", "coordinator", "reader"):
-            service, needed = make_service(part, databases, self._settings, reader)
+        for part in NAMES:
+            service, needed = make_service(part, databases, self._settings)
             services.append(service)
             bridges += needed
         await install_bridges(bridges)
@@ -105,8 +100,8 @@ class Coordination(Service):
 
 def gateway(context: PartContext) -> Service:
     """Make the HTTP interface."""
-    publish = context.publish("/coordination")
-    return make_gateway(context.application, _databases(context), publish=publish)
+    settings, publish = context.application.settings.coordination, context.publish("/coordination")
+    return make_gateway(context.application, _databases(context), settings, publish)
 
 
 def writers(context: PartContext) -> Service:

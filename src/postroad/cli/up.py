@@ -73,10 +73,10 @@ def up(
         for part in present_parts(has_sample=wishes["has_sample"] or bool(only))
         if not only or part.name in only
     ]
-    http, port = application.settings.http, wishes["port"]
+    http = application.settings.http.override(host=wishes["host"], port=wishes["port"])
     with UpLock(application.data_folder, application.named_database) as lock:
         # Check this before the database is started.
-        listen(wishes["host"] or http.host, http.port if port is None else port).close()
+        listen(http.host, http.port).close()
         application.set_up_logs(ServiceLogStream())
         spans.record()
         uvloop.run(_up(application, parts, wishes, lock))

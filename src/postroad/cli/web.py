@@ -51,20 +51,15 @@ class WebService(Service):
         dsn, loaded = self._context.dsn, self._context.application.loaded
         settings, mounts = loaded.settings, self._context.mounts or Mounts()
         is_pooled = settings.database.is_pooled
-        # Options of the command line override the settings.
-        given = {name: self._context.wishes.get(name) for name in ("host", "port")}
-        http = settings.http.model_copy(
-            update={name: value for name, value in given.items() if value is not None}
-        )
+        wishes = self._context.wishes
+        http = settings.http.override(host=wishes.get("host"), port=wishes.get("port"))
         async with contextlib.AsyncExitStack() as opened:
             pool = await open_async_pool(
                 dsn, max_size=POOL_SIZE, application_name="postroad console", is_pooled=is_pooled
             )
             opened.push_async_callback(pool.close)
-            bus, cache = (
-                await opened.enter_async_context(AsyncBus(dsn, listen=not is_pooled)),
-                Cache(),
-            )
+            bus = await opened.enter_async_context(AsyncBus(dsn, listen=not is_pooled))
+            cache = Cache()
             history = await opened.enter_async_context(History(bus, cache))
             context = Context(
                 bus=bus,

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
 import psycopg
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, Connection, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
 from postroad.errors import first_line
@@ -46,7 +48,7 @@ _NETWORK: dict[str, Any] = {
 
 def network_parameters(dsn: str) -> dict[str, Any]:
     """Return the timeouts of every connection, without those that the DSN sets itself."""
-    named = psycopg.conninfo.conninfo_to_dict(dsn)
+    named = conninfo_to_dict(dsn)
     return {name: value for name, value in _NETWORK.items() if name not in named}
 
 
@@ -82,7 +84,7 @@ def parameters(
 
 
 def _unavailable(dsn: str, failure: Exception) -> DatabaseUnavailable:
-    host = psycopg.conninfo.conninfo_to_dict(dsn).get("host", "the local socket")
+    host = conninfo_to_dict(dsn).get("host", "the local socket")
     return DatabaseUnavailable(
         f"the database at {host} cannot be reached: {first_line(failure)}",
         hint="check that it runs and that POSTROAD_DATABASE_URL names it",
@@ -103,6 +105,17 @@ async def connect_async(dsn: str, **options: Unpack[Options]) -> AsyncConnection
         return await AsyncConnection.connect(dsn, **parameters(dsn, **options))
     except psycopg.OperationalError as failure:
         raise _unavailable(dsn, failure) from failure
+
+
+def create_database(dsn: str, name: str) -> None:
+    """Create a database on the server of a DSN unless it exists."""
+    with connect(make_conninfo(dsn, dbname="postgres"), autocommit=True) as connection:
+        found = connection.execute("select from pg_database where datname = %s", (name,))
+        if found.rowcount == 0:
+            statement = sql.SQL("create database {} template template0")
+            # Another process may have created it in the meantime.
+            with suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+                connection.execute(statement.format(sql.Identifier(name)))
 
 
 async def open_async_pool(

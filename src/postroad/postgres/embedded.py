@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -27,12 +27,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Self
 
-import psycopg
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from postroad.postgres.binaries import find_binaries
 from postroad.postgres.cluster import SUPERUSER, Cluster
+from postroad.postgres.connections import create_database
 from postroad.postgres.errors import ServerInUse, ServerNotStarted
 from postroad.postgres.locks import UserLock, control_lock
 from postroad.postgres.postmaster import (
@@ -206,7 +205,7 @@ class EmbeddedServer:
                 self._start_server()
             running = self._wait_until_ready()
         self._running = running
-        self._ensure_database()
+        create_database(self.dsn(), DATABASE)
 
     def _options(self) -> dict[str, str]:
         return {
@@ -264,12 +263,6 @@ class EmbeddedServer:
                 )
             time.sleep(0.05)
 
-    def _ensure_database(self) -> None:
-        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
-            found = connection.execute("select from pg_database where datname = %s", (DATABASE,))
-            if found.rowcount == 0:
-                connection.execute(sql.SQL("create database {}").format(sql.Identifier(DATABASE)))
-
     def _stop_server(self) -> None:
         for mode in ("fast", "immediate"):
             if not self.is_running:
@@ -312,13 +305,3 @@ class EmbeddedService(Service):
                 await loop.run_in_executor(thread, self._server.stop)
         finally:
             thread.shutdown(wait=False)
-
-
-@contextmanager
-def use_database(dsn: str | None, embedded: Callable[[], EmbeddedServer]) -> Iterator[str]:
-    """Yield the given DSN, or without one that of the embedded server while it is used."""
-    if dsn is not None:
-        yield dsn
-        return
-    with embedded() as server:
-        yield server.dsn()

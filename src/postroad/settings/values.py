@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -86,3 +86,8 @@ class Section(BaseModel):
     """One group of settings: frozen, unknown names refused, described by docstrings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def override(self, **given: Any) -> Self:
+        """Return the settings with options of the command line; absent and empty ones are left."""
+        passed = {name: value for name, value in given.items() if value not in (None, "")}
+        return self.model_copy(update=passed)

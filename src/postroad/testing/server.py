@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from postroad.postgres.binaries import find_binaries
+from postroad.postgres.connections import create_database
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.locks import control_lock
 from postroad.postgres.manifest import Schema, read_manifest
@@ -140,21 +141,18 @@ class TestServer:
         # Short, because names of roles are made from it and must stay below 63 bytes.
         name = f"tm_{digest.hexdigest()[:12]}"
         with control_lock(self._folder / "template.lock", 120):
-            if not self._exists(name):
+            with psycopg.connect(self.dsn("postgres")) as connection:
+                found = connection.execute("select from pg_database where datname = %s", (name,))
+            if found.rowcount == 0:
                 unfinished = f"{name}_u"
                 self._administer("drop database if exists {} with (force)", unfinished)
-                self._administer("create database {} template template0", unfinished)
+                create_database(self.dsn(unfinished), unfinished)
                 with psycopg.connect(self.dsn(unfinished)) as connection:
                     for schema in schemas:
                         install(connection, schema)
                 self._administer("alter database {} rename to {}", unfinished, name)
         return name
 
-    def _exists(self, name: str) -> bool:
-        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
-            found = connection.execute("select from pg_database where datname = %s", (name,))
-            return found.rowcount > 0
-
     def _administer(self, statement: LiteralString, *names: str) -> None:
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
-            connection.execute(sql.SQL(statement).format(*(sql.Identifier(name) for name in names)))
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
