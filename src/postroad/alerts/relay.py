@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-from postroad.postgres.calls import Connection, call
+from postroad.postgres.calls import Connection, call, value
 from postroad.postgres.connected_service import ConnectedService
 
 INTERVAL_DEFAULT = timedelta(seconds=1)
@@ -58,20 +58,16 @@ class AlertRelay(ConnectedService):
 
     async def _carry_batch(self, source: Connection, target: Connection) -> int:
         async with source.transaction():
-            cursor = await source.execute(TRY_LOCK_REPORTS)
-            row = await cursor.fetchone()
-            if not (row and row[0]):
+            if not await value(source, TRY_LOCK_REPORTS):
                 return 0
             cursor = await source.execute(REPORTS, (BATCH,))
-            reports = await cursor.fetchall()
-            if not reports:
-                return 0
-            async with target.transaction():
-                for _, is_raise, key, *report in reports:
-                    if is_raise:
-                        await call(target, "alerts.raise", key, *report)
-                    else:
-                        await call(target, "alerts.clear", key)
-            forgotten = [row[0] for row in reports]
-            await source.execute("delete from alerts.report where id = any (%s)", (forgotten,))
+            if reports := await cursor.fetchall():
+                async with target.transaction():
+                    for _, is_raise, key, *report in reports:
+                        if is_raise:
+                            await call(target, "alerts.raise", key, *report)
+                        else:
+                            await call(target, "alerts.clear", key)
+                forgotten = [row[0] for row in reports]
+                await source.execute("delete from alerts.report where id = any (%s)", (forgotten,))
         return len(reports)

@@ -10,12 +10,12 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from postroad.alerts.reporting import Severity, clear_alert_async, raise_alert_async
-from postroad.postgres.calls import Connection
+from postroad.alerts.reporting import Severity
+from postroad.postgres.calls import Connection, call, value
 from postroad.postgres.connected_service import ConnectedService
 
 WATCH_INTERVAL_DEFAULT = timedelta(seconds=30)
@@ -75,11 +75,9 @@ class _Watcher(ConnectedService):
     ) -> None:
         """Raise an alert of this severity, or clear it without one."""
         if severity is None:
-            await clear_alert_async(connection, key)
-            return
-        await raise_alert_async(
-            connection, key, room="alerts", severity=severity, title=title, text=text
-        )
+            await call(connection, "alerts.clear", key)
+        else:
+            await call(connection, "alerts.raise", key, "alerts", severity, title, text)
 
 
 class DiskWatcher(_Watcher):
@@ -119,10 +117,9 @@ class DiskWatcher(_Watcher):
                     f"{usage.free:,} of {usage.total:,} bytes are free on {self._host}.\n"
                     "Free some space. Until then writes fail, and messages stay with their senders."
                 )
-            if folder in self._reported and self._reported[folder] == state:
-                continue
-            await self._report(connection, key, state, title, text)
-            self._reported[folder] = state
+            if folder not in self._reported or self._reported[folder] != state:
+                await self._report(connection, key, state, title, text)
+                self._reported[folder] = state
 
     def _state(self, folder: Path, percent: float) -> Severity | None:
         limit = self._least_free_percent
@@ -155,10 +152,8 @@ class ClockWatcher(_Watcher):
         steady: Callable[[], float] = _boot_seconds,
     ) -> None:
         super().__init__("clock watcher", dsn, interval)
-        self._jump_seconds = jump.total_seconds()
-        self._calm_seconds = calm.total_seconds()
-        self._wall = wall
-        self._steady = steady
+        self._jump_seconds, self._calm_seconds = jump.total_seconds(), calm.total_seconds()
+        self._wall, self._steady = wall, steady
         self._difference: float | None = None
         # Whether an alert may be open: yes at the start, because a former watcher may have died.
         self._jumped_at: float | None = steady()
@@ -186,21 +181,17 @@ class ClockWatcher(_Watcher):
 
     async def _check_skew(self, connection: Connection) -> None:
         asked = self._steady()
-        cursor = await connection.execute("select clock_timestamp()")
-        row = await cursor.fetchone()
-        assert row is not None  # noqa: S101 - a function call always gives one row
+        there: datetime = await value(connection, "select clock_timestamp()")
         answered = self._steady()
-        here = datetime.fromtimestamp(self._wall(), UTC)
-        skew = (here - row[0]).total_seconds()
-        key = f"clock/skew/{self._host}"
+        skew = self._wall() - there.timestamp()
         # The clocks are read at different times, at most the duration of the query apart.
         is_skewed = abs(skew) > self._jump_seconds + (answered - asked)
-        if is_skewed is self._is_skewed:
-            return
-        title = f"the clocks of {self._host} and the database differ by {skew:+,.0f} s"
-        text = "Synchronise both with the same time server."
-        await self._report(connection, key, "warning" if is_skewed else None, title, text)
-        self._is_skewed = is_skewed
+        if is_skewed is not self._is_skewed:
+            key = f"clock/skew/{self._host}"
+            title = f"the clocks of {self._host} and the database differ by {skew:+,.0f} s"
+            text = "Synchronise both with the same time server."
+            await self._report(connection, key, "warning" if is_skewed else None, title, text)
+            self._is_skewed = is_skewed
 
 
 class PauseWatcher(_Watcher):

@@ -30,27 +30,26 @@ begin
     if alerts._is_recent(v_first, p_group_window) or alerts._is_recent(v_channel.last_notice_at, v_channel.gap) then
       return null;
     end if;
-    select jsonb_agg(jsonb_build_object(
-             'what', i.what, 'key', a.key, 'room', a.room, 'severity', a.severity, 'title', a.title, 'body', a.body,
-             'count', a.count, 'raised_at', a.raised_at, 'last_at', a.last_at, 'cleared_at', a.cleared_at)
-             order by i.what = 'cleared', alerts._rank(a.severity) desc, a.id)
-    into v_items from alerts._items(v_channel) i join alerts.alert a on a.id = i.alert_id;
   elsif p_digest_every is null
      or alerts._is_recent(coalesce(v_channel.last_digest_at, v_channel.added_at), p_digest_every) then
     return null;
   else
     v_kind := 'digest';
-    select coalesce(jsonb_agg(jsonb_build_object(
-             'what', 'open', 'key', a.key, 'room', a.room, 'severity', a.severity, 'title', a.title, 'body', a.body,
-             'count', a.count, 'raised_at', a.raised_at, 'last_at', a.last_at, 'cleared_at', null)
-             order by alerts._rank(a.severity) desc, a.id), '[]')
-    into v_items from alerts.alert a
-    where a.cleared_at is null and a.acked_at is null and not alerts._is_muted(a.key)
-      and alerts._rank(a.severity) >= alerts._rank(v_channel.least_severity);
     update alerts.channel c set last_digest_at = v_now where c.name = p_channel;
-    if v_items = '[]' and not p_is_heartbeat then
-      return null;
-    end if;
+  end if;
+  select coalesce(jsonb_agg(jsonb_build_object(
+           'what', i.what, 'key', a.key, 'room', a.room, 'severity', a.severity, 'title', a.title, 'body', a.body,
+           'count', a.count, 'raised_at', a.raised_at, 'last_at', a.last_at, 'cleared_at', a.cleared_at)
+           order by i.what = 'cleared', alerts._rank(a.severity) desc, a.id), '[]')
+  into v_items
+  from (select i.alert_id, i.what from alerts._items(v_channel) i where v_kind = 'alert'
+        union all
+        select o.id, 'open' from alerts.alert o
+        where v_kind = 'digest' and o.cleared_at is null and o.acked_at is null and not alerts._is_muted(o.key)
+          and alerts._rank(o.severity) >= alerts._rank(v_channel.least_severity)) i
+  join alerts.alert a on a.id = i.alert_id;
+  if v_items = '[]' and not (v_kind = 'digest' and p_is_heartbeat) then
+    return null;
   end if;
   insert into alerts.notice (channel, kind, items, created_at, due_at)
   values (p_channel, v_kind, v_items, v_now, v_now) returning id into v_notice;
