@@ -8,22 +8,9 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol
 
 
-class Clock(Protocol):
-    """The interface of a clock."""
-
-    def now(self) -> datetime:
-        """Return the current time with its zone."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back, for measuring intervals."""
-        ...
-
-
-class SystemClock:
+class Clock:
     """The clock of this machine."""
 
     def now(self) -> datetime:
@@ -31,8 +18,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed point."""
+        """Return seconds that never go back, for measuring intervals."""
         return time.monotonic()
 
 
-SYSTEM_CLOCK: Clock = SystemClock()
+SYSTEM_CLOCK = Clock()

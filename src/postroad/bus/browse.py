@@ -12,8 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from psycopg import AsyncConnection
 
-from postroad.bus import rows
-from postroad.bus.call import Call
+from postroad.bus.call import Call, listed, named
 from postroad.bus.client import AsyncBus
 from postroad.bus.hstore import Hstore
 
@@ -69,17 +68,11 @@ async def browse(
     none, and still have a next page. Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
     """
     # One more than requested shows whether there is a next page.
-    call = Call(
-        rows.select(
-            BrowsedMessage,
-            "mbus.browse(qname => %s, cname => %s, state => %s, place => %s, is_descending => %s,"
-            " amt => %s, search => %s, max_characters => %s)",
-        ),
-        (queue, consumer, state, place, is_descending, amount + 1, search, max_characters),
-        rows.messages_as_facts(BrowsedMessage),
-        queue,
-        consumer,
-    )
+    given: dict[str, Any] = {"qname": queue, "cname": consumer, "state": state, "place": place}
+    given |= {"is_descending": is_descending, "amt": amount + 1}
+    given |= {"search": search, "max_characters": max_characters}
+    source = named("browse", *given)
+    call = listed(BrowsedMessage, source, *given.values(), queue=queue, consumer=consumer)
     found = await bus._run(call)
     matches = [message for message in found if message.is_match][: amount + 1]
     if len(matches) > amount:

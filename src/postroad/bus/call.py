@@ -127,6 +127,17 @@ def sql(result: type[T], name: str, /, **arguments: object) -> Call[T]:
     return Call(f"select {named(name, *arguments)}", tuple(arguments.values()), read)
 
 
+def listed(
+    fact: type[T],
+    source: str,
+    *values: object,
+    queue: str | None = None,
+    consumer: str | None = None,
+) -> Call[list[T]]:
+    """Build the call that selects the fields of a dataclass."""
+    return Call(rows.select(fact, source), values, rows.facts(fact), queue, consumer)
+
+
 @lru_cache(maxsize=256)
 def named(name: str, *parameters: str) -> str:
     """Return the text of a function call: `mbus.name(parameter => %s, …)`."""

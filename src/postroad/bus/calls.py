@@ -10,22 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import chain
 from types import NoneType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from postroad import trace
 from postroad.bus import parameters, rows
 from postroad.bus import payload as payloads
 from postroad.bus import request as requests
-from postroad.bus.call import Call, OfQueue, Procedure, named, sql
+from postroad.bus.call import Call, OfQueue, Procedure, listed, named, sql
 from postroad.bus.decoding import BadRow
 from postroad.bus.errors import InvalidArgument
 from postroad.bus.hstore import Hstore
 from postroad.bus.message import Lease, Leased, LeasedMessage, Message
 from postroad.bus.parameters import Duration, Hstores, function, length, length_or_none, queue_of
 from postroad.bus.payload import Payload
-from postroad.bus.request import Reply
+from postroad.bus.request import Question, Reply
 from postroad.bus.status import Maintained
+
+if TYPE_CHECKING:
+    from postroad.bus.runner import AsyncRunner
 
 CHUNK_MESSAGES = 1_000
 LEASE_DEFAULT = timedelta(seconds=30)
@@ -36,7 +40,8 @@ LEASE_DEFAULT = timedelta(seconds=30)
 
 def describe(queue: str) -> Call[str | None]:
     """Return the payload of a queue; None when there is no such queue."""
-    return Call("select payload::text from mbus.queues where queue = %s", (queue,), rows.first)
+    text = "select (select payload::text from mbus.queues where queue = %s)"
+    return Call(text, (queue,), rows.value)
 
 
 def create_queue(
@@ -333,7 +338,7 @@ def post_many(
         parts = [chunk(payload, start) for start in starts]
         if len(parts) == 1:
             return parts[0]
-        return Call("", (), rows.joined, queue, wakes=(queue,), parts=parts)
+        return Call("", (), lambda lists: [*chain(*lists)], queue, wakes=(queue,), parts=parts)
 
     return OfQueue(queue, build)
 
@@ -357,7 +362,12 @@ def request(
     timeout and a later answer is dropped. Raises RequestTimedOut, and the errors of `post`.
     """
     span = length("timeout", timeout)
-    return Procedure(lambda runner: runner.ask(queue, data, headers, properties, span))
+
+    async def work(runner: AsyncRunner) -> Reply:
+        payload = await runner.payload(queue)
+        return await runner.ask(Question(queue, payload, data, headers, properties, span))
+
+    return Procedure(work)
 
 
 def reply(
@@ -396,7 +406,7 @@ def consume(queue: str, consumer: str = "default", amount: int = 1) -> OfQueue[l
         lambda payload: Call(
             rows.select_batch(Message, function("batch", queue, "by", consumer) + "(amt => %s)"),
             (amount,),
-            rows.messages(payload),
+            rows.messages(payload, Message),
             queue,
             consumer,
             lambda bad: _dead_letter(bad, consumer, payload),
@@ -418,7 +428,7 @@ def take(iid: str, consumer: str | None = None) -> OfQueue[Message | None]:
         return Call(
             rows.select(Message, function(*name) + "(%s)"),
             (iid,),
-            rows.message(payload),
+            lambda found: next(iter(rows.messages(payload, Message)(found)), None),
             queue,
             consumer,
             (lambda bad: _dead_letter(bad, consumer, payload)) if consumer else None,
@@ -529,7 +539,7 @@ def lease(
         lambda payload: Call(
             rows.select_batch(LeasedMessage, source),
             (amount, length("ttl", ttl)),
-            rows.leased_messages(payload),
+            rows.messages(payload, LeasedMessage),
             queue,
             consumer,
             lambda bad: nack(Lease(bad.iid, bad.token), error=bad.reason, dead_letter=True),
@@ -657,7 +667,7 @@ def consume_temporary(
         return Call(
             rows.select(Message, named("consume_temporary" + suffix, "qname", "amt", "wait")),
             (name, amount, wait),
-            rows.messages(carried),
+            rows.messages(carried, Message),
             name,
             # A temporary queue has no dmq.
             remove=lambda _: None,
@@ -685,8 +695,7 @@ def maintain(queue: str | None = None) -> Call[list[Maintained]]:
 
     Needs its own transaction, so it cannot run on a connection inside a transaction.
     """
-    text = rows.select(Maintained, named("maintain", "qname"))
-    return Call(text, (queue,), rows.facts(Maintained))
+    return listed(Maintained, named("maintain", "qname"), queue)
 
 
 def close() -> Procedure[None]:

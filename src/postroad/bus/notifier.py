@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
+from postroad.blocking import finish
 from postroad.bus.errors import BusError
 
 logger = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ class Notifier:
 
     def __init__(
         self,
-        send: Callable[[list[str]], None],
+        send: Callable[[list[str]], Coroutine[Any, Any, None]],
         interval: timedelta = NOTIFY_INTERVAL_DEFAULT,
     ) -> None:
         self._send = send
@@ -69,7 +71,7 @@ class Notifier:
                 queues, self._pending = sorted(self._pending), set()
             if queues:
                 try:
-                    self._send(queues)
+                    finish(self._send(queues))
                 except _FAILURES as failure:
                     logger.debug("notify_failed", extra={"reason": str(failure)})
             if self._stopping.wait(self._interval):
@@ -83,7 +85,7 @@ class AsyncNotifier:
 
     def __init__(
         self,
-        send: Callable[[list[str]], Awaitable[None]],
+        send: Callable[[list[str]], Coroutine[Any, Any, None]],
         interval: timedelta = NOTIFY_INTERVAL_DEFAULT,
     ) -> None:
         self._send = send

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 from postroad.bus import payload as payloads
-from postroad.bus.message import LeasedMessage, Message
 from postroad.bus.payload import Payload
 
 T = TypeVar("T")
@@ -41,38 +39,13 @@ def value(rows: list[Row]) -> Any:
     return rows[0][0]
 
 
-def first(rows: list[Row]) -> Any:
-    """Read a single value, or None if there is no row."""
-    return rows[0][0] if rows else None
-
-
 def values(rows: list[Row]) -> list[Any]:
     """Read a single array; null is empty."""
     return list(rows[0][0] or ())
 
 
-def joined(parts: list[Any]) -> list[Any]:
-    """Join the lists that the parts of a call returned."""
-    return list(chain.from_iterable(parts))
-
-
-def messages(payload: Payload) -> Callable[[list[Row]], list[Message]]:
+def messages(payload: Payload, kind: Callable[..., T]) -> Callable[[list[Row]], list[T]]:
     """Return the reader of delivered messages of a queue with this payload."""
-    return _reader(Message, payload)
-
-
-def message(payload: Payload) -> Callable[[list[Row]], Message | None]:
-    """Return the reader of at most one message."""
-    read = messages(payload)
-    return lambda rows: next(iter(read(rows)), None)
-
-
-def leased_messages(payload: Payload) -> Callable[[list[Row]], list[LeasedMessage]]:
-    """Return the reader of leased messages of a queue with this payload."""
-    return _reader(LeasedMessage, payload)
-
-
-def _reader(kind: Callable[..., T], payload: Payload) -> Callable[[list[Row]], list[T]]:
     load = payloads.mapping if payload == "hstore" else None
 
     def read(rows: list[Row]) -> list[T]:
@@ -92,20 +65,17 @@ def _reader(kind: Callable[..., T], payload: Payload) -> Callable[[list[Row]], l
     return read
 
 
-def facts(fact: type[T]) -> Callable[[list[Row]], list[T]]:
+def facts(fact: Any) -> Callable[[list[Row]], list[Any]]:
     """Return the reader of rows whose columns are the fields of a dataclass."""
-    return lambda rows: [fact(*row) for row in rows]
+    parsed = [each.name for each in fields(fact) if each.name in ("headers", "properties")]
 
-
-def messages_as_facts(fact: type[T]) -> Callable[[list[Row]], list[T]]:
-    """Return the same reader for a dataclass with headers and properties."""
-
-    def read(rows: list[Row]) -> list[T]:
-        found: list[Any] = facts(fact)(rows)
+    def read(rows: list[Row]) -> list[Any]:
+        found = [fact(*row) for row in rows]
+        if not parsed:
+            return found
         mapping = payloads.mapping
         return [
-            replace(one, headers=mapping(one.headers), properties=mapping(one.properties))
-            for one in found
+            replace(one, **{name: mapping(getattr(one, name)) for name in parsed}) for one in found
         ]
 
     return read

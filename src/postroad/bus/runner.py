@@ -11,16 +11,15 @@ from typing import Any, TypeAlias, TypeVar
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from postroad.blocking import entered, finish, resolved
+from postroad.blocking import entered, resolved
 from postroad.bus import calls
 from postroad.bus.call import AnyCall, Call, OfQueue, Procedure
 from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
-from postroad.bus.hstore import Hstore
 from postroad.bus.notifier import AsyncNotifier, Notifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.request import Question, Reply
 from postroad.bus.requester import AsyncRequester, Requester
-from postroad.bus.session import make_async_pool, make_pool, run_async
+from postroad.bus.session import make_pool, run_async
 from postroad.bus.wakeup import AsyncWakeup, Wakeup
 from postroad.postgres.calls import AnyConnection
 from postroad.postgres.listen import ListenHub
@@ -44,25 +43,21 @@ class AsyncRunner:
         self._connection: AnyConnection | None = None
         self._pool: Any = None
         if isinstance(source, str):
-            self._pool = self._make_pool(source, is_pooled=not listen)
+            self._pool = make_pool(self._pool_type, source, is_pooled=not listen)
         elif isinstance(source, AsyncConnection | Connection):
             self._connection = source
         else:
             self._pool = source
         self._listens = listen
-        self._notifier = self._make_notifier() if notify and self._pool else None
+        self._notifier = self._notifier_type(self._send) if notify and self._pool else None
         self._requester: AsyncRequester | Requester | None = None
         self._is_open = self._dsn is None
         self._hub: ListenHub | None = None
 
     make_event: type[AutoResetEvent | threading.Event] = AutoResetEvent
-    _make_pool = staticmethod(make_async_pool)
-
-    def _make_notifier(self) -> Notifier | AsyncNotifier:
-        return AsyncNotifier(self._send)
-
-    def _make_requester(self, dsn: str) -> Requester | AsyncRequester:
-        return AsyncRequester(dsn, notify=self._notifier is not None)
+    _pool_type: type[AnyPool] = AsyncConnectionPool
+    _notifier_type: type[AsyncNotifier | Notifier] = AsyncNotifier
+    _requester_type: type[AsyncRequester | Requester] = AsyncRequester
 
     async def close(self) -> None:
         """Send pending notifications and close own connections; a second call does nothing."""
@@ -114,16 +109,8 @@ class AsyncRunner:
             self.payloads[queue] = payload
         return payload
 
-    async def ask(
-        self,
-        queue: str,
-        data: object,
-        headers: Hstore | None,
-        properties: Hstore | None,
-        timeout: timedelta,
-    ) -> Reply:
+    async def ask(self, question: Question) -> Reply:
         """Post a request and wait for its answer. Raises InvalidArgument without a session."""
-        payload = await self.payload(queue)
         if self._dsn is None:
             raise InvalidArgument(
                 "a request needs a session that waits for the answer",
@@ -135,8 +122,7 @@ class AsyncRunner:
                 hint="create a bus for requests from a DSN that connects to the server directly",
             )
         if self._requester is None:
-            self._requester = self._make_requester(self._dsn)
-        question = Question(queue, payload, data, headers, properties, timeout)
+            self._requester = self._requester_type(self._dsn, notify=self._notifier is not None)
         return await resolved(self._requester.ask(question))
 
     def announce(self, queue: str) -> None:
@@ -186,13 +172,9 @@ class Runner(AsyncRunner):
     """Runs calls for a bus that blocks."""
 
     make_event = threading.Event
-    _make_pool = staticmethod(make_pool)  # type: ignore[assignment]
-
-    def _make_notifier(self) -> Notifier:
-        return Notifier(lambda queues: finish(self._send(queues)))
-
-    def _make_requester(self, dsn: str) -> Requester:
-        return Requester(dsn, notify=self._notifier is not None)
+    _pool_type = ConnectionPool
+    _notifier_type = Notifier
+    _requester_type = Requester
 
     def _make_wakeup(self, queues: list[str], poll_interval: timedelta) -> Wakeup:
         dsn = self._dsn if self._listens else None

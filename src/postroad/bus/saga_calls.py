@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from postroad.bus import rows
-from postroad.bus.call import Call, sql
+from postroad.bus.call import Call, listed, sql
 from postroad.bus.message import Message
 
 STATUS_LIMIT_DEFAULT = 100
@@ -85,4 +84,4 @@ def status(
         " where saga_id = coalesce(%s, saga_id) and state = coalesce(%s, state)"
         " order by saga_id desc limit %s) order by saga_id desc, position"
     )
-    return Call(rows.select(SagaStep, chosen), (saga_id, state, limit), rows.facts(SagaStep))
+    return listed(SagaStep, chosen, saga_id, state, limit)

@@ -7,6 +7,7 @@ own adapters, row factory and cursor factory.
 from __future__ import annotations
 
 import select
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg
@@ -26,6 +27,7 @@ from postroad.postgres.calls import AnyConnection
 from postroad.postgres.connections import parameters
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 POOL_MAX_SIZE_DEFAULT = 10
 POOL_TIMEOUT_SECONDS = 10.0
@@ -87,28 +89,21 @@ async def fetch_async(cursor: Any) -> list[Any]:
         return read_rows(cursor)
 
 
-def make_pool(dsn: str, *, is_pooled: bool = False) -> ConnectionPool:
+def make_pool(kind: Callable[..., P], dsn: str, *, is_pooled: bool = False) -> P:
     """Create a pool whose connections run each call in its own transaction; its user opens it."""
-    return ConnectionPool(dsn, check=_check, **_pool_options(dsn, is_pooled))
-
-
-def make_async_pool(dsn: str, *, is_pooled: bool = False) -> AsyncConnectionPool:
-    """Create a pool whose connections run each call in its own transaction; its user opens it."""
-    return AsyncConnectionPool(dsn, check=_check_async, **_pool_options(dsn, is_pooled))
-
-
-def _pool_options(dsn: str, is_pooled: bool) -> dict[str, Any]:
-    return {
+    return kind(
+        dsn,
+        check=_check if kind is ConnectionPool else _check_async,
         # Each call is one statement, so autocommit makes it one transaction and one round trip.
-        "kwargs": parameters(
+        kwargs=parameters(
             dsn, application_name="postroad bus", is_pooled=is_pooled, autocommit=True
         ),
-        "min_size": 1,
-        "max_size": POOL_MAX_SIZE_DEFAULT,
-        "timeout": POOL_TIMEOUT_SECONDS,
-        "name": "postroad bus",
-        "open": False,
-    }
+        min_size=1,
+        max_size=POOL_MAX_SIZE_DEFAULT,
+        timeout=POOL_TIMEOUT_SECONDS,
+        name="postroad bus",
+        open=False,
+    )
 
 
 def is_disconnecting(connection: AnyConnection) -> bool:

@@ -274,7 +274,7 @@ class TransactionLoop(Service):
         super().__init__(owner.name)
         self._owner = owner
         self._handler = owner.handler
-        self._read = rows.messages(owner.payload)
+        self._read = rows.messages(owner.payload, Message)
         self._wakeup = owner.wakeup
         self._names = (owner.handler.queue, owner.handler.consumer)
         self._facts = owner.handler.facts

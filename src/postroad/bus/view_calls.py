@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TypeVar
 
-from postroad.bus import rows
-from postroad.bus.call import Call, named
+from postroad.bus.call import Call, listed, named
 from postroad.bus.status import (
     Consumer,
     ConsumerStatus,
@@ -16,46 +16,44 @@ from postroad.bus.status import (
     StoredMessage,
 )
 
+T = TypeVar("T")
+
 
 def _view(
-    fact: type, view: str, order: str, **wanted: str | None
-) -> tuple[str, tuple[object, ...]]:
+    fact: type[T], view: str, order: str, *more: object, **wanted: str | None
+) -> Call[list[T]]:
     chosen = {name: value for name, value in wanted.items() if value is not None}
     condition = " and ".join(f"{name} = %s" for name in chosen) or "true"
-    text = rows.select(fact, f"mbus.{view} where {condition} order by {order}")
-    return text, tuple(chosen.values())
+    return listed(fact, f"{view} where {condition} order by {order}", *chosen.values(), *more)
 
 
 def queues() -> Call[list[Queue]]:
     """List all queues. Read-only."""
-    return Call(*_view(Queue, "queues", "queue"), rows.facts(Queue))
+    return _view(Queue, "mbus.queues", "queue")
 
 
 def consumers(queue: str | None = None) -> Call[list[Consumer]]:
     """List the consumers of one queue or of all. Read-only."""
-    return Call(*_view(Consumer, "consumers", "queue, consumer", queue=queue), rows.facts(Consumer))
+    return _view(Consumer, "mbus.consumers", "queue, consumer", queue=queue)
 
 
 def status(queue: str | None = None) -> Call[list[ConsumerStatus]]:
     """Return the status of the consumers of one queue or of all. Read-only, no scans."""
-    text, values = _view(ConsumerStatus, "status", "queue, consumer", queue=queue)
-    return Call(text, values, rows.facts(ConsumerStatus))
+    return _view(ConsumerStatus, "mbus.status", "queue, consumer", queue=queue)
 
 
 def measures(queue: str | None = None) -> Call[list[Measured]]:
     """Return the histograms that workers have measured since the consumers exist. Read-only."""
     total = "(select * from mbus.measures where since = '-infinity') m"
-    text, values = _view(Measured, "measures", "queue, consumer, kind", queue=queue)
-    return Call(text.replace("mbus.measures", total), values, rows.facts(Measured))
+    return _view(Measured, total, "queue, consumer, kind", queue=queue)
 
 
 def dead(
     queue: str | None = None, consumer: str | None = None, limit: int = 100
 ) -> Call[list[DeadMessage]]:
     """List dead messages, the latest first. Read-only."""
-    order = "died_at desc, iid"
-    text, values = _view(DeadMessage, "dead", order, queue=queue, consumer=consumer)
-    return Call(text + " limit %s", (*values, limit), rows.messages_as_facts(DeadMessage))
+    order = "died_at desc, iid limit %s"
+    return _view(DeadMessage, "mbus.dead", order, limit, queue=queue, consumer=consumer)
 
 
 def history(
@@ -79,10 +77,9 @@ def history(
         "amt": limit,
         "place": after,
     }
-    text = rows.select(StoredMessage, named("history", *given))
-    return Call(text, tuple(given.values()), rows.messages_as_facts(StoredMessage), queue)
+    return listed(StoredMessage, named("history", *given), *given.values(), queue=queue)
 
 
 def replays(queue: str | None = None) -> Call[list[Replay]]:
     """List the replays of one queue or of all, the latest first. Read-only."""
-    return Call(*_view(Replay, "replays", "id desc", queue=queue), rows.facts(Replay))
+    return _view(Replay, "mbus.replays", "id desc", queue=queue)

@@ -17,7 +17,7 @@ def test_the_first_is_sent_at_once_and_the_rest_together() -> None:
     sent: list[list[str]] = []
     first = threading.Event()
 
-    def send(queues: list[str]) -> None:
+    async def send(queues: list[str]) -> None:
         sent.append(queues)
         first.set()
 
@@ -34,7 +34,7 @@ def test_the_first_is_sent_at_once_and_the_rest_together() -> None:
 def test_a_failure_to_notify_is_nobodys() -> None:
     tried = threading.Event()
 
-    def send(queues: list[str]) -> None:
+    async def send(queues: list[str]) -> None:
         tried.set()
         raise psycopg.OperationalError("gone")
 
