@@ -106,7 +106,7 @@ PARTS: tuple[Part, ...] = (
     Part("web", "web:WebService", "console, interfaces, metrics", "nicegui"),
     Part("sample-orders", "sample:SampleOrders", "post orders"),
     Part("sample-billing", "sample:billing", "bills orders"),
-    Part("sample-tours", "sample_tours:SampleTours", "sagas of an agency"),
+    Part("sample-tours", "sample:SampleTours", "sagas of an agency"),
     Part("sample-branch", "sample_branch:SampleBranch", "gets large orders", "aio_pika"),
     Part("sample-partners", "parts_exchange:partners", "mobile clients", "boto3"),
     Part("sample-erps", "parts_exchange:erps", "ERP instances", "boto3"),
