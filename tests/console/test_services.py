@@ -13,8 +13,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, expect
 
-from postroad.cli.supervisor import ServicePlan, Supervised, Supervisor
-from postroad.cli.up_report import Reporter
+from postroad.cli.supervisor import Reporter, ServicePlan, Supervised, Supervisor
 from postroad.console.services import ServiceReport, report_services
 from postroad.postgres.connections import connect_async
 from postroad.service import Service

@@ -18,6 +18,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,9 @@ from pathlib import Path
 
 from postroad.backoff import Backoff
 from postroad.cli.log_file import LogFile, log_to
+from postroad.console.services import ServiceReport, report_services
+from postroad.postgres.calls import Connection
+from postroad.postgres.connected_service import ConnectedService
 from postroad.service import Service, first_of
 
 logger = logging.getLogger(__name__)
@@ -215,3 +219,32 @@ class Supervisor:
             leaving = [child for child in self.children if child.plan.stage == stage]
             await asyncio.gather(*(child.stop() for child in leaving), return_exceptions=True)
         self.children.clear()
+
+
+class Reporter(ConnectedService):
+    """Reports the status of the services every few seconds and at every change."""
+
+    def __init__(self, dsn: str, supervisor: Supervisor) -> None:
+        super().__init__("up")
+        self._dsn = dsn
+        self._supervisor = supervisor
+
+    async def run(self) -> None:
+        """Report until stopped, then once more, so that stopped services are not shown as lost."""
+        self.announce_ready()
+        await self.repeat(self._follow, self._dsn, event="report_failed", level=logging.DEBUG)
+
+    async def _follow(self, connection: Connection) -> None:
+        changed = self._supervisor.changed
+        changed.clear()
+        await self._report(connection)
+        await first_of(changed, self.stopping, timeout_seconds=REPORT_INTERVAL_SECONDS)
+        if self.stopping.is_set():
+            await self._report(connection)
+
+    async def _report(self, connection: Connection) -> None:
+        reports = [
+            ServiceReport(one.name, one.state, one.pid, one.restarts, one.since, one.error)
+            for one in self._supervisor.children
+        ]
+        await report_services(connection, socket.gethostname(), reports)

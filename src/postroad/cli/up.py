@@ -19,9 +19,8 @@ from postroad.cli.context import Application, command, stop_event
 from postroad.cli.log_file import ServiceLogStream
 from postroad.cli.output import print_table
 from postroad.cli.parts import Part, PartContext, find_part, present_parts
-from postroad.cli.supervisor import ServicePlan, Supervisor
+from postroad.cli.supervisor import Reporter, ServicePlan, Supervisor
 from postroad.cli.up_lock import UpLock
-from postroad.cli.up_report import Reporter
 from postroad.console.accounts import FIRST_ACCOUNT, Accounts
 from postroad.postgres import connect
 from postroad.postgres.connections import open_async_pool
