@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import shutil
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, LiteralString
+from typing import Any, Literal, LiteralString, TypeAlias
 from urllib.parse import urlsplit
 
 import click
@@ -33,7 +33,7 @@ from postroad.settings import masked_database_url
 
 SPACE_LEAST_BYTES = 1_000_000_000
 MAX_CLOCK_DIFFERENCE = timedelta(seconds=2)
-MAX_MAINTENANCE_AGE = timedelta(seconds=15)
+MAX_MAINTENANCE_AGE_SECONDS = 15.0
 NEVER_SECONDS = 1e9
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
@@ -42,24 +42,25 @@ LOG_FOLDER = Path("/var/log/postroad")
 LOGROTATE_FILE = Path("/etc/logrotate.d/postroad")
 
 
+State: TypeAlias = Literal["good", "note", "bad"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check."""
 
     what: str
-    state: Literal["good", "note", "bad"]
+    state: State
     found: str
     advice: str = ""
 
 
-def _finding(
-    what: str, is_good: bool, found: str, advice: str, wrong: Literal["note", "bad"] = "bad"
-) -> Finding:
+def _finding(what: str, is_good: bool, found: str, advice: str, wrong: State = "bad") -> Finding:
     """Return a finding whose advice is given only if something is wrong."""
     return Finding(what, "good", found) if is_good else Finding(what, wrong, found, advice)
 
 
-def _failed(what: str, failure: PostroadError, state: Literal["note", "bad"] = "bad") -> Finding:
+def _failed(what: str, failure: PostroadError, state: State = "bad") -> Finding:
     return Finding(what, state, str(failure), failure.hint or "")
 
 
@@ -69,15 +70,8 @@ def doctor(application: Application, as_json: bool) -> None:
 
     Example: postroad doctor --json
     """
-    findings = [
-        *_programs(application),
-        *_database(application),
-        *_keys(application),
-        *_brokers(application),
-        *_address(application),
-        *_supervisor(application),
-        *_channels(application),
-    ]
+    checks = _programs, _database, _keys, _brokers, _address, _supervisor, _channels
+    findings = [finding for check in checks for finding in check(application)]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -88,17 +82,15 @@ def doctor(application: Application, as_json: bool) -> None:
 
 
 def _programs(application: Application) -> Iterator[Finding]:
-    version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("python", "good", version)
+    yield Finding("python", "good", platform.python_version())
     yield Finding("postroad", "good", __version__)
     yield Finding("psycopg", "good", importlib.metadata.version("psycopg"))
     try:
         binaries = find_binaries(application.settings.embedded.bin_folder)
         yield Finding("embedded PostgreSQL", "good", f"{binaries.version} in {binaries.folder}")
     except PostroadError as missing:
-        yield _failed(
-            "embedded PostgreSQL", missing, "note" if application.named_database else "bad"
-        )
+        state: State = "note" if application.named_database else "bad"
+        yield _failed("embedded PostgreSQL", missing, state)
     psql = shutil.which("psql")
     advice = "only needed for manual access to the database"
     yield _finding("psql", bool(psql), psql or "not found", advice, "note")
@@ -107,7 +99,9 @@ def _programs(application: Application) -> Iterator[Finding]:
 def _database(application: Application) -> Iterator[Finding]:
     named = application.named_database
     # Also with a configured database: logs, keys and files of the components are in this folder.
-    yield from _data_folder(application)
+    folder = application.data_folder
+    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    yield _free("data folder", str(folder), shutil.disk_usage(there).free)
     try:
         if named is not None:
             yield Finding("database", "good", masked_database_url(named))
@@ -125,12 +119,6 @@ def _database(application: Application) -> Iterator[Finding]:
         yield _failed("database", failure)
 
 
-def _data_folder(application: Application) -> Iterator[Finding]:
-    folder = application.data_folder
-    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
-    yield _free("data folder", str(folder), shutil.disk_usage(there).free)
-
-
 def _disk(connection: Connection[Any]) -> Iterator[Finding]:
     """Report the size of the database, and the free space of its disk if it is on this machine."""
     size, folder = connection.execute(
@@ -140,13 +128,12 @@ def _disk(connection: Connection[Any]) -> Iterator[Finding]:
     ).fetchall()[0]
     try:
         is_near = connection.info.host.startswith("/") or connection.info.host in LOOPBACK
-        is_here = folder and is_near and Path(folder).is_dir()
-        free = shutil.disk_usage(folder).free if is_here and folder else None
+        free = shutil.disk_usage(folder).free if folder and is_near else None
     except OSError:
         free = None
     if free is None:
-        yield Finding("database's disk", "note", f"{size}; its disk is on another machine",
-                      "monitor the disk on the database server")  # fmt: skip
+        found = f"{size}; its disk is on another machine"
+        yield Finding("database's disk", "note", found, "monitor the disk on the database server")
         return
     yield _free("database's disk", f"{size} in {folder}", free)
 
@@ -176,18 +163,15 @@ def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
     query = "select extract(epoch from mbus.now()) - last_value from mbus.attended"
     if (age := _of_bus(connection, query)) is None:
         return
-    seconds = float(age)
-    is_recent = seconds <= MAX_MAINTENANCE_AGE.total_seconds()
-    found = "never" if seconds > NEVER_SECONDS else f"{max(seconds, 0):.0f} s ago"
+    found = "never" if age > NEVER_SECONDS else f"{max(age, 0):.0f} s ago"
     advice = "run `postroad up`, or `postroad serve maintenance`"
-    yield _finding("maintenance", is_recent, found, advice, "note")
+    yield _finding("maintenance", age <= MAX_MAINTENANCE_AGE_SECONDS, found, advice, "note")
 
 
 def _identity(connection: Connection[Any]) -> Iterator[Finding]:
     if _of_bus(connection, "select mbus.is_restored()"):
         found = "this database is a restored dump or a copy of another one"
-        advice = "start maintenance, or: select mbus.after_restore()"
-        yield Finding("bus", "bad", found, advice)
+        yield Finding("bus", "bad", found, "start maintenance, or: select mbus.after_restore()")
 
 
 def _keys(application: Application) -> Iterator[Finding]:
@@ -219,23 +203,19 @@ def _channels(application: Application) -> Iterator[Finding]:
 
 def _brokers(application: Application) -> Iterator[Finding]:
     """Check the connection to every RabbitMQ in the settings."""
-    brokers = {
-        name: url.get_secret_value() for name, url in application.settings.bridge.brokers.items()
-    }
+    brokers = dict(application.settings.bridge.brokers)
     if application.settings.intake.broker is not None:
-        brokers["intake"] = application.settings.intake.broker.get_secret_value()
+        brokers["intake"] = application.settings.intake.broker
     for name, url in brokers.items():
-        parts = urlsplit(url)
+        parts = urlsplit(url.get_secret_value())
         if not parts.scheme.startswith("amqp"):
             continue
         host, port = parts.hostname or "localhost", parts.port or 5672
         try:
             socket.create_connection((host, port), timeout=3).close()
         except OSError as failure:
-            reason = failure.strerror or str(failure)
-            yield Finding(
-                f"broker {name}", "bad", f"{host}:{port}: {reason}", "start RabbitMQ there"
-            )
+            found = f"{host}:{port}: {failure.strerror or failure}"
+            yield Finding(f"broker {name}", "bad", found, "start RabbitMQ there")
         else:
             yield Finding(f"broker {name}", "good", f"{host}:{port} answers")
 
@@ -247,10 +227,8 @@ def _address(application: Application) -> Iterator[Finding]:
         yield Finding("console", "note", f"listens on {http.host} without TLS", advice)
     if http.public_url is not None and not http.trusted_proxies:
         found = "all logins seem to come from the proxy's address"
-        advice = (
-            "add it to http.trusted_proxies, so that failed logins are counted by client address"
-        )
-        yield Finding("proxy", "note", found, advice)
+        advice = "so that failed logins are counted by client address"
+        yield Finding("proxy", "note", found, f"add it to http.trusted_proxies, {advice}")
 
 
 def _supervisor(application: Application) -> Iterator[Finding]:
@@ -275,17 +253,12 @@ def _schemas(dsn: str) -> Iterator[Finding]:
     with connect(dsn) as connection:
         number = connection.info.server_version
         yield Finding("server", "good", f"PostgreSQL {number // 10000}.{number % 10000}")
-        yield from _disk(connection)
-        yield from _clock(connection)
-        yield from _maintenance(connection)
-        yield from _identity(connection)
+        for check in (_disk, _clock, _maintenance, _identity):
+            yield from check(connection)
         for schema in SCHEMAS:
             found = migrator.status(connection, schema)
             shown = {"missing": "not installed", "current": f"current, by {found.version}"}
             advice = {"missing": "postroad db install", "newer": "upgrade this Postroad"}
-            yield _finding(
-                f"schema {schema.name}",
-                found.is_current,
-                shown.get(found.state, found.state),
-                advice.get(found.state, "postroad db upgrade"),
-            )
+            state, todo = found.state, advice.get(found.state, "postroad db upgrade")
+            name = f"schema {schema.name}"
+            yield _finding(name, found.is_current, shown.get(state, state), todo)
