@@ -35,6 +35,7 @@ Every call is idempotent: its ids are created once. A call without an answer is 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import importlib
@@ -67,6 +68,8 @@ FIRST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 5.0
 MAX_INLINE_BYTES = 256 * 1024
 MEDIA_TYPE_DEFAULT = "application/octet-stream"
+JSON_HEADERS = {"Content-Type": "application/json"}
+VERDICTS = "OK", "CANCELLED"
 MARKERS_KEPT_DAYS = 30
 CLEAN_UP_ONE_IN = 200
 MAX_SETTLE_ROUNDS = 20
@@ -79,22 +82,22 @@ OPEN, PARTLY = "OPEN", "PARTLY"
 class ExchangeClientError(Exception):
     """The family of the client's errors."""
 
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(facts)
+
 
 class NotAnswered(ExchangeClientError):
     """No valid answer until `patience` had passed. Try again later."""
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+    retry_after: float | None = None
 
 
 class Refused(ExchangeClientError):
     """The exchange refuses the call; a retry does not help."""
 
-    def __init__(self, message: str, status: int, problem: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.status = status
-        self.problem = problem
+    status: int
+    problem: dict[str, Any]
 
 
 class ProcessCancelled(ExchangeClientError):
@@ -121,10 +124,8 @@ class TransactionEnded(ExchangeClientError):
 class DatabaseRestored(ExchangeClientError):
     """The database is older than its last commit: it was restored from a backup."""
 
-    def __init__(self, message: str, last: Any, got: Any) -> None:
-        super().__init__(message)
-        self.last = last
-        self.got = got
+    last: Any
+    got: Any
 
 
 class ChecksumMismatch(ExchangeClientError):
@@ -137,6 +138,19 @@ class ConnectionBusy(ExchangeClientError):
 
 class ConnectionUnsupported(ExchangeClientError):
     """The connection is of a driver that the client does not support."""
+
+
+class _Logged(contextlib.suppress):
+    """Log an error, whatever the driver's class for it is, and go on."""
+
+    def __init__(self, what: str, level: int = logging.DEBUG) -> None:
+        super().__init__(Exception)
+        self._place = what, level
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
+        if error is not None:
+            logger.log(self._place[1], "%s: %s", self._place[0], error)
+        return super().__exit__(kind, error, traceback)
 
 
 # Files and replies.
@@ -225,13 +239,14 @@ class Reply:
         if self.reply_to is not None:
             document["reply_to"] = self.reply_to
         if not self.is_large:
-            document.update(_content(self.body, self.content, self.media_type))
+            content = None if self.media_type is None else self.content
+            document.update(_content(self.body, content, self.media_type))
         return document
 
 
 def _content(body: Any, content: bytes | None, media_type: str | None) -> dict[str, Any]:
     """Return the content of a message or a reply as a call carries it."""
-    if media_type is None or content is None:
+    if content is None:
         return {"body": body}
     encoded = base64.b64encode(content).decode("ascii")
     return {"content_base64": encoded, "media_type": media_type}
@@ -377,12 +392,10 @@ class _Session:
     @staticmethod
     def _releases(execute: Callable[[str], Any]) -> bool:
         """Whether the savepoint exists: it ends with its transaction."""
-        try:
+        with _Logged("the block's savepoint is gone"):
             execute("release savepoint exchange_block")
-        except Exception as error:  # noqa: BLE001 - each driver has its own
-            logger.debug("the block's savepoint is gone: %s", error)
-            return False
-        return True
+            return True
+        return False
 
     def cursor(self) -> Any:
         """Open a cursor whose rows are tuples, whatever row factory the program uses."""
@@ -581,13 +594,8 @@ class _Firebird(_Session):
 
     def _end(self, verb: str) -> None:
         probe, self._probe = self._probe, None
-        if probe is None:
-            getattr(self.connection, verb)()
-            return
-        try:
-            getattr(probe, verb)()
-        finally:
-            probe.close()
+        with contextlib.closing(probe) if probe else contextlib.nullcontext(self.connection) as one:
+            getattr(one, verb)()
 
 
 SESSIONS = {"sqlite3": _Sqlite, "psycopg": _Postgres, "firebird": _Firebird}
@@ -610,8 +618,8 @@ def session_of(connection: Any) -> Any:
 # have transactions of their own.
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+def _now(days: float = 0.0) -> str:
+    return (datetime.now(timezone.utc) + timedelta(days)).isoformat(timespec="seconds")
 
 
 def _has_table(session: Any) -> bool:
@@ -703,13 +711,12 @@ def _acknowledge(session: Any, processes: Iterable[str]) -> None:
 
 def clean(session: Any, days: float) -> None:
     """Delete old acknowledged markers; the highest of a database stays."""
-    oldest = datetime.now(timezone.utc) - timedelta(days=days)
-    session.execute(
+    statement = (
         "delete from exchange_marker where is_acked = 1 and written_at < ? and (marker_seq is null"
         " or marker_seq < (select max(m.marker_seq) from exchange_marker m"
-        " where m.database_id = exchange_marker.database_id))",
-        (oldest.isoformat(timespec="seconds"),),
+        " where m.database_id = exchange_marker.database_id))"
     )
+    session.execute(statement, (_now(-days),))
 
 
 # The calls over HTTP.
@@ -760,27 +767,20 @@ class Exchange:
 
         Give the `id` of your own record: then sending again, after a crash too, is harmless.
         """
-        document = _given(
-            id=id or uuid.uuid4().hex,
-            database=database,
-            recipient=recipient,
-            order=order,
-            messages=messages,
-        )
+        id = id or uuid.uuid4().hex
+        document = _given(id=id, database=database, recipient=recipient, order=order)
         if messages is not None:
             stored = stored_json([{"id": one["id"], "body": one["body"]} for one in messages])
-        elif content is not None:
-            stored = content
-            document.update(_content(None, content, media_type or MEDIA_TYPE_DEFAULT))
+            document["messages"] = messages
         else:
-            stored = stored_json(body)
-            document["body"] = body
+            stored = stored_json(body) if content is None else content
+            document.update(_content(body, content, media_type or MEDIA_TYPE_DEFAULT))
         answer = self._call("POST", "/messages", document, ("OK",))
-        return _checked(answer, "message " + document["id"], sha256_of(stored))
+        return _checked(answer, f"message {id}", sha256_of(stored))
 
     def status(self, id: str) -> dict[str, Any]:
         """Return the state of a message that this client sent: `state`, `error` and more."""
-        return self._call("GET", "/messages/{}/status".format(urllib.parse.quote(id, safe="")))
+        return self._call("GET", f"/messages/{_quoted(id)}/status")
 
     def receive(self, limit: int = 100, max_bytes: int | None = None) -> list[File]:
         """Return the replies addressed to this client, oldest first; `ack` each when it is safe."""
@@ -794,7 +794,7 @@ class Exchange:
     def ack(self, message: File | str) -> None:
         """Acknowledge a reply; it is not received again. Repeatable."""
         name = message.id if isinstance(message, File) else message
-        self._call("DELETE", "/messages/" + urllib.parse.quote(name, safe=""))
+        self._call("DELETE", "/messages/" + _quoted(name))
 
     def fetch(self, href: str) -> bytes:
         """Return the bytes behind a link of the exchange."""
@@ -820,26 +820,22 @@ class Exchange:
         """API_2: name the files that will be processed; the others are handed out again later."""
         names = [file.name if isinstance(file, File) else file for file in files]
         document = _given(files=names, reason=reason, delay=delay_seconds)
-        return self._call("PUT", self._path(process, "files"), document, ("OK", "CANCELLED"))
+        return self._call("PUT", self._path(process, "files"), document, VERDICTS)
 
     def upload(self, process: str, reply: Reply) -> dict[str, Any]:
         """Upload a large reply before `prepare` names it."""
-        path = "{}/{}?{}".format(
-            self._path(process, "replies"),
-            urllib.parse.quote(reply.name, safe=""),
-            urllib.parse.urlencode({"recipient": reply.recipient}),
-        )
+        query = urllib.parse.urlencode({"recipient": reply.recipient})
+        path = self._path(process, f"replies/{_quoted(reply.name)}?{query}")
         headers = {
             "Content-Type": reply.media_type or "application/json",
             "X-Content-SHA256": reply.sha256,
         }
-        statuses = "OK", "CANCELLED"
-        answer = self._call("PUT", path, None, statuses, content=reply.content, headers=headers)
+        answer = self._call("PUT", path, None, VERDICTS, content=reply.content, headers=headers)
         return _checked(answer, reply.name, reply.sha256)
 
     def prepare(self, process: str, document: dict[str, Any]) -> dict[str, Any]:
         """API_3: send replies and results; after OK the transaction may commit."""
-        return self._call("POST", self._path(process, "prepare"), document, ("OK", "CANCELLED"))
+        return self._call("POST", self._path(process, "prepare"), document, VERDICTS)
 
     def commit(self, process: str) -> dict[str, Any]:
         """API_4: the transaction was committed."""
@@ -855,8 +851,7 @@ class Exchange:
 
     def renew(self, process: str, patience: float = 0.0) -> dict[str, Any]:
         """Extend the lease of a process."""
-        path = self._path(process, "renew")
-        return self._call("POST", path, {}, ("OK", "CANCELLED"), patience=patience)
+        return self._call("POST", self._path(process, "renew"), {}, VERDICTS, patience)
 
     def resolve(self, process: str, outcome: str) -> dict[str, Any]:
         """Report the outcome of a process: COMMITTED, ABORTED or INFLIGHT."""
@@ -912,7 +907,7 @@ class Exchange:
 
     @staticmethod
     def _path(process: str, what: str) -> str:
-        return "/processes/{}/{}".format(urllib.parse.quote(process, safe=""), what)
+        return f"/processes/{_quoted(process)}/{what}"
 
     def _call(
         self,
@@ -925,10 +920,7 @@ class Exchange:
         headers: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         if document is not None:
-            content, headers = (
-                json.dumps(document).encode("utf-8"),
-                {"Content-Type": "application/json"},
-            )
+            content, headers = json.dumps(document).encode("utf-8"), JSON_HEADERS
 
         def read() -> dict[str, Any]:
             received = self._once(method, self.url + path, content, headers or {})
@@ -979,6 +971,10 @@ class Exchange:
             raise NotAnswered(f"{method} {url}: {error}") from error
 
 
+def _quoted(part: str) -> str:
+    return urllib.parse.quote(part, safe="")
+
+
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
@@ -990,19 +986,17 @@ def _checked(answer: dict[str, Any], name: str, sha256: str) -> dict[str, Any]:
 
 
 def _refusal(error: urllib.error.HTTPError) -> ExchangeClientError:
-    try:
+    problem: Any = None
+    with contextlib.suppress(ValueError, OSError, http.client.HTTPException):
         problem = json.loads(error.read().decode("utf-8"))
-    except (ValueError, OSError, http.client.HTTPException):
-        problem = {}
     if not isinstance(problem, dict):
         problem = {}
-    message = "{} {}".format(
-        error.code, problem.get("detail") or problem.get("title") or error.reason
-    )
+    reason = problem.get("detail") or problem.get("title") or error.reason
+    message = f"{error.code} {reason}"
     if error.code >= 500 or error.code in (408, 425, 429):
         after = error.headers.get("Retry-After", "")
-        return NotAnswered(message, float(after) if after.isdigit() else None)
-    return Refused(message, error.code, problem)
+        return NotAnswered(message, retry_after=float(after) if after.isdigit() else None)
+    return Refused(message, status=error.code, problem=problem)
 
 
 # The block of a process.
@@ -1105,8 +1099,8 @@ class Process:
                 raise DatabaseRestored(
                     f"database {database} was restored from a backup: its last marker is {got},"
                     f" and {last} was committed",
-                    last,
-                    got,
+                    last=last,
+                    got=got,
                 )
             elif status != "RESOLVE":
                 return answer
@@ -1153,33 +1147,29 @@ class Process:
     def _fate(self) -> str:
         """Return the state of the block's transaction: OPEN, COMMITTED, ABORTED or PARTLY."""
         work, session = self._work, self.session
-        has_failed = False
-        try:
-            try:
-                if session.is_same(work.block):
-                    return OPEN
-            except Exception as error:  # noqa: BLE001 - it has failed, or the connection is gone
-                logger.debug("process %s: its transaction has failed: %s", work.id, error)
-                has_failed = True
+        has_failed = True
+        with _Logged(f"process {work.id}: its transaction has failed"):
+            if session.is_same(work.block):
+                return OPEN
+            has_failed = False
+        with _Logged(f"process {work.id}: the connection is gone"):
+            if has_failed:
                 session.rollback()
             was_committed = session.was_committed(work.block)
-        except Exception as error:  # noqa: BLE001 - a lost connection has rolled back
-            logger.debug("process %s: the connection is gone: %s", work.id, error)
-            return ABORTED
-        if was_committed and not has_failed:
-            return COMMITTED
-        return ABORTED if was_committed is False else PARTLY
+            if was_committed and not has_failed:
+                return COMMITTED
+            return ABORTED if was_committed is False else PARTLY
+        # A lost connection has rolled back.
+        return ABORTED
 
     def _commit_rest(self) -> str:
         """Commit what a block did after a COMMIT of its own; begin a transaction to confirm in."""
-        try:
+        with _Logged(f"process {self._work.id}: the rest was not committed"):
             if not self.session.is_idle():
                 self.session.commit()
             self._begin()
-        except Exception as error:  # noqa: BLE001 - the first part stays committed
-            logger.debug("process %s: the rest was not committed: %s", self._work.id, error)
-            return PARTLY
-        return COMMITTED
+            return COMMITTED
+        return PARTLY
 
     def _park(self, reason: str) -> None:
         """Have the files of a block parked that has, or may have, committed a part of its work.
@@ -1190,12 +1180,11 @@ class Process:
         work.replies.clear()
         for file in work.files:
             work.reject(file, reason[:1000])
-        try:
+        # Otherwise the process is in doubt.
+        with _Logged(f"process {work.id}: its files were not parked", logging.ERROR):
             self.session.rollback()
             self._begin()
             self._confirm()
-        except Exception as error:  # noqa: BLE001 - logged; the process is in doubt then
-            logger.error("process %s: its files were not parked: %s", work.id, error)  # noqa: TRY400
 
     def _confirm(self) -> None:
         """Prepare, marker, COMMIT, confirm, in the open transaction."""
@@ -1255,19 +1244,15 @@ class Process:
     def _outcome(self) -> str | None:
         """Return the outcome after a failed COMMIT; None when the connection is lost."""
         work = self._work
-        try:
+        with _Logged(f"process {work.id} is in doubt", logging.WARNING):
             self.session.rollback()
             return settle_process(self.session, work.id, self.database) if work.has_marker else None
-        except Exception as error:  # noqa: BLE001 - the connection is gone; another one settles it
-            logger.warning("process %s is in doubt: %s", work.id, error)
-            return None
+        return None
 
     def _undo(self, error: str, call: str = "abort") -> None:
         """Roll back and report it; if the report fails, the process times out."""
-        try:
+        with _Logged(f"process {self._work.id}: no rollback"):
             self.session.rollback()
-        except Exception as failure:  # noqa: BLE001 - a lost connection has rolled back
-            logger.debug("process %s: no rollback: %s", self._work.id, failure)
         self.exchange.quietly(call, self._work.id, error)
 
     def _cancelled(self) -> ProcessCancelled:
