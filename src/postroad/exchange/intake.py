@@ -16,7 +16,6 @@ import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
@@ -25,11 +24,15 @@ from postroad.exchange import errors
 from postroad.exchange.content import Content
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
+from postroad.postgres.calls import Row
 
 HANDED_OUT = (
     "select m.number from exchange.message m"
     " where m.number = %s and m.state <> 'queued' and not m.is_parked_by_file"
 )
+# What the journal is given of an arrival, and of its content.
+ARRIVAL = "database", "sender", "id", "recipient", "order_number", "digest", "traceparent"
+CONTENT = "size", "sha256", "media_type", "is_group"
 MAX_BATCH = 64
 # While the files of one are written, the other is in the journal; more would only be smaller.
 MAX_BATCHES = 2
@@ -45,7 +48,7 @@ class Arrival:
     database: str
     id: str
     recipient: str | None
-    order: int | None
+    order_number: int | None
     content: Content
     traceparent: str | None = field(default_factory=trace.current)
 
@@ -53,17 +56,8 @@ class Arrival:
     def digest(self) -> str:
         """Equal for two messages with the same content and address."""
         content = self.content
-        parts = (self.recipient, self.order, content.sha256, content.media_type, content.is_group)
-        return "|".join(map(str, parts))
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The answer to a sender: the same for the first time and for every repetition."""
-
-    is_new: bool
-    sequence: int
-    name: str
+        parts = (content.sha256, content.media_type, content.is_group)
+        return "|".join(map(str, (self.recipient, self.order_number, *parts)))
 
 
 class Intake:
@@ -76,24 +70,25 @@ class Intake:
     def __init__(self, mover: Mover) -> None:
         self._journal = mover.journal
         self._mover = mover
-        self._waiting: list[tuple[Arrival, asyncio.Future[Taken]]] = []
+        self._waiting: list[tuple[Arrival, asyncio.Future[Row]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._batches = 0
         self._write_seconds = 0.0
 
-    async def take(self, arrival: Arrival) -> Taken:
-        """Store a message durably. Raises MessageConflict, IdByCase, StorageFull, StorageFailed."""
+    async def take(self, arrival: Arrival) -> Row:
+        """Store a message durably; return the answer of the journal.
+
+        Raises MessageConflict, IdByCase, StorageFull, StorageFailed.
+        """
         self._mover.storage.refuse_when_full()
         if arrival.database not in self._mover.opened:
             # A refused message must not create a database that a typing error named.
-            known = await self._journal.call(
-                "known_id", arrival.database, arrival.sender, arrival.id
-            )
-            if refusal := _refusal(known, arrival):
+            named = arrival.database, arrival.sender, arrival.id
+            if refusal := _refusal(await self._journal.call("known_id", *named), arrival):
                 raise refusal
             await self._mover.open(arrival.database)
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Taken] = loop.create_future()
+        future: asyncio.Future[Row] = loop.create_future()
         self._waiting.append((arrival, future))
         if self._batches < MAX_BATCHES:
             self._batches += 1
@@ -204,7 +199,8 @@ class Intake:
             done = zip(moves, placing, strict=True)
             self._mover.record_later([move for move, piece in done if not piece.future.done()])
             for piece in pieces:
-                piece.succeed()
+                if not piece.future.done():
+                    piece.future.set_result(piece.row)
         except Exception as failure:  # noqa: BLE001 - raised in every request for this database
             _fail(pieces, failure)
 
@@ -215,10 +211,10 @@ class _Piece:
 
     arrival: Arrival
     temporary: str
-    future: asyncio.Future[Taken]
+    future: asyncio.Future[Row]
     # What the journal is given, and its answer.
-    item: dict[str, Any] = field(default_factory=dict)
-    row: dict[str, Any] = field(default_factory=dict)
+    item: Row = field(default_factory=dict)
+    row: Row = field(default_factory=dict)
     is_written: bool = False
     is_named: bool = False
 
@@ -226,13 +222,6 @@ class _Piece:
         """Raise a failure in the request, unless it was answered."""
         if not self.future.done():
             self.future.set_exception(failure)
-
-    def succeed(self) -> None:
-        """Answer the request: its message is durable."""
-        if not self.future.done():
-            row = self.row
-            is_new = row["answer"] == "new"
-            self.future.set_result(Taken(is_new, row["sequence"], row["file_name"]))
 
     def move(self, temporary: str | None = None) -> Move:
         """Return the move that gives the file its name."""
@@ -245,23 +234,11 @@ def _fail(pieces: Sequence[_Piece], failure: BaseException) -> None:
         piece.fail(failure)
 
 
-def item_of(arrival: Arrival, temporary: str, item: int = 0) -> dict[str, Any]:
+def item_of(arrival: Arrival, temporary: str, item: int = 0) -> Row:
     """Describe an arrival to the journal."""
-    return {
-        "item": item,
-        "database": arrival.database,
-        "sender": arrival.sender,
-        "id": arrival.id,
-        "recipient": arrival.recipient,
-        "order_number": arrival.order,
-        "size": arrival.content.size,
-        "sha256": arrival.content.sha256,
-        "digest": arrival.digest,
-        "media_type": arrival.content.media_type,
-        "is_group": arrival.content.is_group,
-        "temporary": temporary,
-        "traceparent": arrival.traceparent,
-    }
+    own = {name: getattr(arrival, name) for name in ARRIVAL}
+    content = {name: getattr(arrival.content, name) for name in CONTENT}
+    return {"item": item, "temporary": temporary, **own, **content}
 
 
 def _refusal(answer: str | None, arrival: Arrival) -> errors.ExchangeError | None:

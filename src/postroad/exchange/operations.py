@@ -5,18 +5,22 @@ Rows change in that transaction; the server moves files afterwards, at its next 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from psycopg import AsyncConnection
+from pydantic import StringConstraints
 
 from postroad.exchange import errors
 from postroad.exchange.errors import ContentInvalid, MessageConflict, MessageNotFound
-from postroad.exchange.names import is_id
 from postroad.postgres.calls import call, select
 from postroad.web.tokens import hash_token, new_token
 
+ID_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+# Of databases, clients, messages and replies: parts of paths.
+Id = Annotated[str, StringConstraints(pattern=f"^{ID_PATTERN}$", max_length=64)]
 Outcome = Literal["COMMITTED", "ABORTED"]
 
 _REFUSALS: dict[str, tuple[type[errors.ExchangeError], str, str]] = {
@@ -316,6 +320,11 @@ async def _end(
 def _refuse_both(all_databases: bool, databases: Sequence[str] | None) -> None:
     if all_databases and databases:
         raise ContentInvalid("give databases or all databases, not both")
+
+
+def is_id(text: str) -> bool:
+    """Check whether a text is a valid id."""
+    return re.fullmatch(ID_PATTERN, text) is not None
 
 
 def _refuse_no_id(name: str) -> None:

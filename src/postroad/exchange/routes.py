@@ -163,7 +163,7 @@ def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
         database=route["database_id"],
         id=id_,
         recipient=route["recipient"],
-        order=None,
+        order_number=None,
         content=content,
         traceparent=found["traceparent"] or None,
     )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Security
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Security
 from starlette.responses import Response
 
 from postroad import __version__
 from postroad.exchange.intake import Intake
 from postroad.exchange.mover import Mover
 from postroad.exchange.processes import Processes
-from postroad.exchange.web.admin import add_administration, list_routes
+from postroad.exchange.resources import CLIENTS, DATABASES, PROCESSES
 from postroad.exchange.web.answers import Health
-from postroad.exchange.web.identity import Identity
+from postroad.exchange.web.identity import Identity, administrator_of
 from postroad.exchange.web.messages import add_messages
 from postroad.exchange.web.processes import add_processes
 from postroad.exchange.web.values import DirectRoute, Endpoints, answer
+from postroad.operate import Page, Resource
+from postroad.operate.http import add_list
 from postroad.settings.exchange import ExchangeSettings
 from postroad.web.application import BEARER, prepare
 from postroad.web.limits import BodyLimit
@@ -41,8 +46,14 @@ def create_app(settings: ExchangeSettings, mover: Mover, intake: Intake) -> Fast
     messages = Endpoints(app, BASE_PATH, "messages")
     add_messages(messages, intake, mover, settings.inline_bytes)
     add_processes(Endpoints(app, f"{BASE_PATH}/processes", "processes"), processes)
-    add_administration(Endpoints(app, BASE_PATH, "administration"), processes)
-    lists = list_routes(journal)
+
+    async def read(resource: Resource, *given: Any, **paging: Any) -> Page:
+        return await journal.repeat(lambda connection: resource.page(connection, *given, **paging))
+
+    lists = APIRouter(tags=["administration"])
+    for resource in (PROCESSES, DATABASES, CLIENTS):
+        path = resource.name.replace("exchange.", "/")
+        add_list(lists, path, resource, partial(read, resource), administrator_of)
     app.include_router(lists, prefix=BASE_PATH, dependencies=[Security(BEARER)])
 
     @app.get(

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Query
 from starlette.responses import Response
 
 from postroad.exchange.content import content_of
-from postroad.exchange.errors import MessageNotFound
+from postroad.exchange.errors import MessageConflict, MessageNotFound
 from postroad.exchange.intake import Arrival, Intake
 from postroad.exchange.journal import REPLIES
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
-from postroad.exchange.names import is_id
+from postroad.exchange.operations import is_id, refuse_requeue
 from postroad.exchange.reader import Wanted, read_inline_many
-from postroad.exchange.web.answers import Accepted, Acknowledged, MessageStatus, ReplyWaiting
+from postroad.exchange.web.answers import (
+    Accepted,
+    Acknowledged,
+    MessageStatus,
+    ReplyWaiting,
+    Requeued,
+)
 from postroad.exchange.web.identity import Client
-from postroad.exchange.web.models import Message
+from postroad.exchange.web.models import Message, Requeue
 from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
 from postroad.web.cursors import decode_cursor, encode_cursor
 from postroad.web.pages import Page
@@ -54,12 +61,12 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
                 "database": given.database,
                 "recipient": given.recipient,
                 "sender": caller.id,
-                "sequence": taken.sequence,
-                "name": taken.name,
+                "sequence": taken["sequence"],
+                "name": taken["file_name"],
                 "size": content.size,
                 "sha256": content.sha256,
             },
-            201 if taken.is_new else 200,
+            201 if taken["answer"] == "new" else 200,
         )
 
     @call("GET", "/messages", Page[ReplyWaiting], 422)
@@ -117,6 +124,25 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
         if moves := Move.planned(found):
             await mover.follow(moves, is_awaited=False)
         return answer({"status": "OK"})
+
+    administrate = replace(call, tag="administration")
+
+    @administrate("POST", "/messages/{id}/requeue", Requeued, 403, 404, 409, *BODY)
+    async def requeue(caller: Client, id: str, given: Requeue | None = None) -> Response:
+        """Hand a parked or deferred message out again."""
+        caller.require_admin()
+        given = given or Requeue()
+        selected = given.sender, given.database, given.recipient
+        found = await journal.call("requeue", journal.epoch, known_message(id), *selected)
+        refuse_requeue(found, id)
+        moves = Move.planned(found)
+        if await mover.place(moves):
+            raise MessageConflict(
+                f"the file of message {id} is missing; it stays parked",
+                hint="put the right file into the folder Error, then requeue it again",
+            )
+        await mover.record(moves)
+        return answer({"status": "OK", "state": found["state"]})
 
 
 def known_message(text: str) -> str:

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from postroad.exchange.content import Content, content_of
 from postroad.exchange.errors import ContentInvalid
-from postroad.exchange.names import Id
-from postroad.exchange.operations import Outcome
+from postroad.exchange.operations import Id, Outcome
 from postroad.exchange.web.values import BigInteger, Text
 
 Attempt = Annotated[Text, StringConstraints(min_length=1, max_length=128)]

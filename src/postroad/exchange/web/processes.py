@@ -1,9 +1,10 @@
-"""Processes: API_1 to API_6, renew and resolve."""
+"""Processes: API_1 to API_6, renew and resolve; administrators show and release them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -14,11 +15,11 @@ from postroad.exchange.errors import FileNotInProcess, NotAllowed, ProcessNotFou
 from postroad.exchange.files import write_all
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
-from postroad.exchange.names import Id
+from postroad.exchange.operations import Id
 from postroad.exchange.processes import CANCELLED, Call, Processes, Uploaded
-from postroad.exchange.web.answers import Prepared, Renewed, Started, Stored
+from postroad.exchange.web.answers import Prepared, ProcessShown, Renewed, Started, Stored
 from postroad.exchange.web.identity import Caller, Client
-from postroad.exchange.web.models import Choose, Ended, Prepare, Resolve, Start
+from postroad.exchange.web.models import Choose, Ended, Prepare, Release, Resolve, Start
 from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
 from postroad.web.errors import BodyTooLarge
 
@@ -134,6 +135,26 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
             raise ProcessNotFound("there is no such process")
         caller.require("take", found[0])
         return answer(await processes.end("resolve", caller.id, id, outcome=given.outcome))
+
+    administrate = replace(call, tag="administration")
+
+    @administrate("GET", "/{id}", ProcessShown, 403, 404)
+    async def show_process(caller: Client, id: str) -> Response:
+        """Show a process with its files and its history."""
+        caller.require_admin()
+        found = await processes.shown(known(id))
+        for file in found["files"]:
+            del file["number"]
+        del found["deadline"]
+        return answer(found)
+
+    @administrate("POST", "/{id}/release", Prepared, 403, 404, 409, *BODY)
+    async def release(caller: Client, id: str, given: Release | None = None) -> Response:
+        """End a process by hand; one that is ready to commit needs its outcome."""
+        caller.require_admin()
+        given = given or Release()
+        outcome = {"outcome": given.outcome, "error": given.reason}
+        return answer(await processes.end("release", caller.id, known(id), **outcome))
 
 
 def known(text: str) -> str:
