@@ -23,10 +23,13 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Coroutine, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, Self, TypeVar
+
+from postroad.blocking import finish
 
 T = TypeVar("T")
+S = TypeVar("S", bound="Service")
 
 logger = logging.getLogger(__name__)
 
@@ -410,3 +413,63 @@ class LoopThread:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class OnDemand(Generic[S]):
+    """A service of this event loop that starts with its first use, and again once it has ended."""
+
+    def __init__(self, make: Callable[[], S]) -> None:
+        self._make = make
+        self._service: S | None = None
+
+    def started(self) -> S:
+        """Return the service, which begins to run."""
+        if self._service is None or not self._service.is_running:
+            self._service = self._make()
+            finish(self._service.start())
+        return self._service
+
+    async def call(self, work: Callable[[S], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of a coroutine of the service."""
+        return await work(self.started())
+
+    async def stop(self) -> None:
+        """Stop the service if it runs; a second call does nothing."""
+        if self._service is not None:
+            await self._service.stop()
+
+
+class OnDemandThread(Generic[S]):
+    """The same for callers that block: the service runs in a thread, and any thread may use it."""
+
+    def __init__(self, make: Callable[[], S]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._running: tuple[LoopThread, S] | None = None
+
+    def started(self) -> S:
+        """Return the service, which begins to run."""
+        return self._started()[1]
+
+    def call(self, work: Callable[[S], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of a coroutine of the service."""
+        thread, service = self._started()
+        return thread.call(work(service))
+
+    def stop(self) -> None:
+        """Stop the service if it runs; a second call does nothing."""
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None:
+            # Stopped before it has begun, it would not finish what it was given.
+            running[0].ready()
+            running[0].stop()
+
+    def _started(self) -> tuple[LoopThread, S]:
+        with self._lock:
+            # A forked process does not inherit threads.
+            if self._running is None or not self._running[0].is_running:
+                service = self._make()
+                self._running = LoopThread(service), service
+                self._running[0].start()
+            return self._running

@@ -36,7 +36,7 @@ from postroad.bridge.service import (
     notifier_on,
 )
 from postroad.bus import calls as bus_calls
-from postroad.bus.notifier import AsyncNotifier
+from postroad.bus.notifier import Notifier
 from postroad.bus.payload import Payload
 from postroad.bus.session import run_async
 from postroad.postgres.calls import Connection
@@ -103,8 +103,7 @@ class RabbitIn(BridgeService):
             self._is_stream = self.route.kind == "stream" or (
                 self.route.kind == "existing" and await rabbit.is_stream(self._broker, self._from)
             )
-            notifier = notifier_on(watch)
-            stack.push_async_callback(notifier.close)
+            notifier = await stack.enter_async_context(notifier_on(watch))
             incoming = self._incoming = asyncio.Queue[AbstractIncomingMessage | None]()
             self._unacknowledged, self._is_leaving = 0, False
             self._channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
@@ -131,7 +130,7 @@ class RabbitIn(BridgeService):
             queue = await self._channel.get_queue(self._from, ensure=False)
             await queue.consume(keep, arguments=arguments or None)
 
-    async def _post_all(self, notifier: AsyncNotifier) -> None:
+    async def _post_all(self, notifier: Notifier) -> None:
         is_last = False
         while not is_last:
             gathered = [await self._incoming.get()]

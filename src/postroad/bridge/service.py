@@ -29,7 +29,7 @@ from postroad.bridge.calls import call
 from postroad.bridge.errors import BridgeError, translate
 from postroad.bus import calls as bus_calls
 from postroad.bus.errors import BusError
-from postroad.bus.notifier import AsyncNotifier
+from postroad.bus.notifier import Notifier
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.errors import first_line
@@ -169,13 +169,13 @@ class BridgeService(Service):
             await connection.close()
 
 
-def notifier_on(connection: Connection) -> AsyncNotifier:
-    """Make a notifier that sends on this connection; its user closes it."""
+def notifier_on(connection: Connection) -> Notifier:
+    """Make a notifier that sends on this connection; its user runs it."""
 
     async def send(queues: list[str]) -> None:
         await run_async(connection, bus_calls.notify(*queues))
 
-    return AsyncNotifier(send)
+    return Notifier(send)
 
 
 def describe_failure(failure: BaseException) -> str:

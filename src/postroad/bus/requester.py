@@ -6,18 +6,15 @@ their futures. Because it does one after the other, no answer can be received be
 registered. While answers are due it polls at growing intervals; otherwise it sleeps until the next
 request.
 
-A bus that blocks has such an event loop in a thread of its own. An answer that arrives after its
-request timed out is dropped.
+An answer that arrives after its request timed out is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -31,7 +28,7 @@ from postroad.bus.reconnect import SURVIVABLE
 from postroad.bus.request import Question, Reply
 from postroad.bus.session import is_disconnecting, run_async
 from postroad.postgres.connections import parameters
-from postroad.service import LoopThread, Service
+from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +46,17 @@ class Pending:
     iid: str | None = field(default=None)
 
 
-class AsyncRequester:
+class Requester(Service):
     """Sends requests over one connection, which it opens with the first one."""
 
     def __init__(self, dsn: str, *, notify: bool) -> None:
+        super().__init__("requester")
         self._dsn = dsn
         self._notifies = notify
         self._asked: list[Pending] = []
         self._open: dict[str, Pending] = {}
         self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._conversation: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Reply:
         """Post a request with the next batch and wait for its answer. Raises RequestTimedOut."""
@@ -67,8 +65,8 @@ class AsyncRequester:
         pending = Pending(question, asyncio.get_running_loop().create_future())
         self._asked.append(pending)
         self._woken.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work(), name="postroad-requester")
+        if self._conversation is None or self._conversation.done():
+            self._conversation = asyncio.create_task(self._work(), name="postroad-requester")
         try:
             async with asyncio.timeout(question.timeout.total_seconds()):
                 return await pending.answer
@@ -77,12 +75,13 @@ class AsyncRequester:
         finally:
             self._open.pop(pending.iid or "", None)
 
-    async def close(self) -> None:
-        """Cancel the requests in progress and close the connection; a second call does nothing."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+    async def run(self) -> None:
+        """Let requests be made until stopped, and cancel those in progress."""
+        self.announce_ready()
+        await self.stopping.wait()
+        if self._conversation is not None:
+            self._conversation.cancel()
+            await asyncio.gather(self._conversation, return_exceptions=True)
         for pending in self._give_up():
             self._fail([pending], pending.question.timed_out(pending.iid))
 
@@ -177,43 +176,3 @@ class AsyncRequester:
         for pending in failed:
             if not pending.answer.done():
                 pending.answer.set_exception(failure)
-
-
-class _Requesting(Service):
-    """The requester of a bus that blocks, in the event loop of a thread."""
-
-    def __init__(self, dsn: str, *, notify: bool) -> None:
-        super().__init__("requester")
-        self.requester = AsyncRequester(dsn, notify=notify)
-
-    async def run(self) -> None:
-        """Let requests be made until stopped."""
-        self.announce_ready()
-        await self.stopping.wait()
-        await self.requester.close()
-
-
-class Requester:
-    """Sends the requests of any thread, in an event loop that starts with the first one."""
-
-    def __init__(self, dsn: str, *, notify: bool) -> None:
-        self._service = partial(_Requesting, dsn, notify=notify)
-        self._lock = threading.Lock()
-        self._running: tuple[LoopThread, AsyncRequester] | None = None
-
-    def ask(self, question: Question) -> Reply:
-        """Post a request and wait for its answer. Raises RequestTimedOut."""
-        with self._lock:
-            # A forked process does not inherit threads.
-            if self._running is None or not self._running[0].is_running:
-                service = self._service()
-                self._running = LoopThread(service).__enter__(), service.requester
-            thread, requester = self._running
-        return thread.call(requester.ask(question))
-
-    def close(self) -> None:
-        """Cancel the requests in progress and close the connection; a second call does nothing."""
-        with self._lock:
-            running, self._running = self._running, None
-        if running is not None:
-            running[0].stop()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from psycopg import AsyncConnection, Connection
@@ -15,15 +16,15 @@ from postroad.blocking import entered, resolved
 from postroad.bus import calls
 from postroad.bus.call import AnyCall, Call, OfQueue, Procedure
 from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
-from postroad.bus.notifier import AsyncNotifier, Notifier
+from postroad.bus.notifier import Notifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.request import Question, Reply
-from postroad.bus.requester import AsyncRequester, Requester
+from postroad.bus.requester import Requester
 from postroad.bus.session import make_pool, run_async
 from postroad.bus.wakeup import AsyncWakeup, Wakeup
 from postroad.postgres.calls import AnyConnection
 from postroad.postgres.listen import ListenHub
-from postroad.service import AutoResetEvent
+from postroad.service import AutoResetEvent, OnDemand, OnDemandThread
 
 T = TypeVar("T")
 AnyPool: TypeAlias = AsyncConnectionPool[Any] | ConnectionPool[Any]
@@ -49,24 +50,22 @@ class AsyncRunner:
         else:
             self._pool = source
         self._listens = listen
-        self._notifier = self._notifier_type(self._send) if notify and self._pool else None
-        self._requester: AsyncRequester | Requester | None = None
+        self._notifies = notify and self._pool is not None
+        self._notifier = self._on_demand(lambda: Notifier(self._send))
+        self._requester = self._on_demand(partial(Requester, self._dsn or "", notify=notify))
         self._is_open = self._dsn is None
         self._hub: ListenHub | None = None
 
     make_event: type[AutoResetEvent | threading.Event] = AutoResetEvent
     _pool_type: type[AnyPool] = AsyncConnectionPool
-    _notifier_type: type[AsyncNotifier | Notifier] = AsyncNotifier
-    _requester_type: type[AsyncRequester | Requester] = AsyncRequester
+    _on_demand: type[OnDemand[Any] | OnDemandThread[Any]] = OnDemand
 
     async def close(self) -> None:
         """Send pending notifications and close own connections; a second call does nothing."""
-        if self._notifier is not None:
-            await resolved(self._notifier.close())
+        await resolved(self._notifier.stop())
         if self._hub is not None:
             await self._hub.stop()
-        if self._requester is not None:
-            await resolved(self._requester.close())
+        await resolved(self._requester.stop())
         if self._dsn is not None:
             await resolved(self._pool.close())
 
@@ -121,14 +120,12 @@ class AsyncRunner:
                 "a request needs a session, which a transaction-mode pooler does not provide",
                 hint="create a bus for requests from a DSN that connects to the server directly",
             )
-        if self._requester is None:
-            self._requester = self._requester_type(self._dsn, notify=self._notifier is not None)
-        return await resolved(self._requester.ask(question))
+        return await resolved(self._requester.call(lambda requester: requester.ask(question)))
 
     def announce(self, queue: str) -> None:
         """Notify the waiters of this queue soon; without a notifier they rely on polling."""
-        if self._notifier is not None:
-            self._notifier.announce(queue)
+        if self._notifies:
+            self._notifier.started().announce(queue)
 
     def wakeup(self, queue: str, poll_interval: timedelta) -> AsyncWakeup | Wakeup:
         """Return the wakeup of this queue. Raises InvalidArgument without a pool."""
@@ -173,8 +170,7 @@ class Runner(AsyncRunner):
 
     make_event = threading.Event
     _pool_type = ConnectionPool
-    _notifier_type = Notifier
-    _requester_type = Requester
+    _on_demand = OnDemandThread
 
     def _make_wakeup(self, queues: list[str], poll_interval: timedelta) -> Wakeup:
         dsn = self._dsn if self._listens else None

@@ -1,4 +1,4 @@
-"""Wake-up calls are gathered, and their failure is nobody's."""
+"""Notifications are gathered, and their failure affects nobody."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import psycopg
 
-from postroad.bus.notifier import AsyncNotifier, Notifier
+from postroad.bus.notifier import Notifier
+from postroad.service import OnDemand, OnDemandThread
 
 LONG = timedelta(hours=1)
 
@@ -21,13 +22,13 @@ def test_the_first_is_sent_at_once_and_the_rest_together() -> None:
         sent.append(queues)
         first.set()
 
-    notifier = Notifier(send, LONG)
-    notifier.announce("a")
+    notifier = OnDemandThread(lambda: Notifier(send, LONG))
+    notifier.started().announce("a")
     assert first.wait(10)
     for queue in ("b", "a", "b"):
-        notifier.announce(queue)
-    notifier.close()
-    notifier.close()
+        notifier.started().announce(queue)
+    notifier.stop()
+    notifier.stop()
     assert sent == [["a"], ["a", "b"]]
 
 
@@ -38,14 +39,27 @@ def test_a_failure_to_notify_is_nobodys() -> None:
         tried.set()
         raise psycopg.OperationalError("gone")
 
-    notifier = Notifier(send)
-    notifier.announce("a")
+    notifier = OnDemandThread(lambda: Notifier(send))
+    notifier.started().announce("a")
     assert tried.wait(10)
-    notifier.announce("a")
-    notifier.close()
+    notifier.started().announce("a")
+    notifier.stop()
 
 
-async def test_the_async_notifier_gathers_too() -> None:
+def test_it_starts_again_after_it_was_stopped() -> None:
+    sent: list[list[str]] = []
+
+    async def send(queues: list[str]) -> None:
+        sent.append(queues)
+
+    notifier = OnDemandThread(lambda: Notifier(send))
+    for queue in ("a", "b"):
+        notifier.started().announce(queue)
+        notifier.stop()
+    assert sent == [["a"], ["b"]]
+
+
+async def test_a_notifier_of_the_event_loop_gathers_too() -> None:
     sent: list[list[str]] = []
     first = asyncio.Event()
 
@@ -55,11 +69,11 @@ async def test_the_async_notifier_gathers_too() -> None:
         if len(sent) == 1:
             raise psycopg.OperationalError("gone")
 
-    notifier = AsyncNotifier(send, timedelta(0))
+    notifier = OnDemand(lambda: Notifier(send, timedelta(0)))
     for queue in ("b", "a", "b"):
-        notifier.announce(queue)
+        notifier.started().announce(queue)
     await first.wait()
-    notifier.announce("c")
-    await notifier.close()
-    await notifier.close()
+    notifier.started().announce("c")
+    await notifier.stop()
+    await notifier.stop()
     assert sent == [["a", "b"], ["c"]]
