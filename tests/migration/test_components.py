@@ -96,6 +96,9 @@ BACK = {
         create function mbus._waiting(mbus.queue, mbus.consumer) returns bigint
           language sql as 'select 1';
         drop table mbus.dropped_queue;
+        drop table mbus.unique_key;
+        create function mbus._is_first(integer, mbus.parcel) returns boolean
+          language sql as 'select true';
         create function mbus._take_number(integer, integer, bigint) returns setof mbus.parcel
           language sql as 'select null::mbus.parcel';
         create function mbus._take_waiting(integer, integer, bigint) returns setof mbus.parcel

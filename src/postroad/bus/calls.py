@@ -267,8 +267,9 @@ def post(
 
     In the caller's transaction when the bus has the caller's connection: the message exists
     once that commits. Otherwise it is durable on return, and waiting workers are notified.
-    Headers with a meaning for the bus: priority, group, dedup_key, dedup_window. Raises
-    QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
+    Headers with a meaning for the bus: priority, group, dedup_key, dedup_window, unique_key,
+    unique_until, debounce, max_debounce; with a key that repeats, the iid is that of the message
+    that has it. Raises QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
     """
     return OfQueue(
         queue,

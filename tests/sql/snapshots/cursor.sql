@@ -1014,7 +1014,7 @@ begin
   v_one_by_one := $4 is not null
     or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
     or $2 is not null and exists (
-    select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
+    select from unnest($2) h where h ?| '{priority,dedup_key,unique_key,debounce,consume_after}'
       or h ? 'group' and (not false or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
     v_ids := array(select nextval('mbus."qs$sample$position"') from generate_series(1, v_count));

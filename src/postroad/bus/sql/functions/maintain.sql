@@ -107,6 +107,9 @@ begin
       v_markers := v_markers || case when v_is_deep then jsonb_build_object('traffic_at', v_now) else '{}' end;
     end if;
     v_markers := v_markers || jsonb_build_object('keys', mbus._rotate_dedup(v_markers -> 'keys'));
+    if v_tick % 8 = 0 or v_since = '-infinity' then
+      v_markers := v_markers || jsonb_build_object('unique', mbus._forget_unique(v_markers -> 'unique'));
+    end if;
   end if;
   if v_is_ending and not v_has_more then v_markers := v_markers || jsonb_build_object('ended_at', v_second); end if;
   perform mbus._keep_markers(v_markers || jsonb_build_object('aside', mbus._mark_aside(v_markers -> 'aside', v_now)));

@@ -57,7 +57,7 @@ begin
   execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires,
                          delayed_until => $3)',
                  'post_' || p_destination, 'data_' || p_queue.payload)
-  using p_parcel, coalesce(p_parcel.headers, '') - 'consume_after'::text - 'dedup_key'::text
+  using p_parcel, coalesce(p_parcel.headers, '') - '{consume_after,dedup_key,unique_key,debounce}'::text[]
         || hstore('moved_from', mbus._iid(p_queue.name, p_parcel.number)),
         case when mbus._attempts(p_parcel.trail) = 0 then (p_parcel.trail ->> 'delayed_until')::timestamptz end;
   perform mbus._taken(p_queue.id, p_consumer_id, p_parcel.number);

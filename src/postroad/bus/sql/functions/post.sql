@@ -29,8 +29,8 @@ end $$;
 
 -- Posts one message in the caller's transaction and returns its iid.  The data has the type of the queue's payload; a text is
 -- converted to that type.
--- Headers with a meaning for the bus: priority (high, normal, low), group, dedup_key and dedup_window (default 1 hour),
--- consume_after and consume_after_lost, reply_to; seenby, source_db and enqueue_time of a forwarded message.
+-- Headers with a meaning for the bus: priority (high, normal, low), group, dedup_key and dedup_window (default 1 hour), unique_key,
+-- unique_until (done, taken), debounce and max_debounce (intervals), consume_after and consume_after_lost, reply_to; seenby, source_db and enqueue_time of a forwarded message.
 -- Other headers are delivered unchanged.
 -- Errors: MB001, MB009 foreign iid, MB010 duplicate iid, MB011 payload, MB012 argument, MB013 role.
 create or replace function mbus.post(

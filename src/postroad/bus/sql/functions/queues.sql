@@ -194,6 +194,7 @@ begin
   delete from mbus.delayed d where d.queue_id = p_queue_id;
   delete from mbus.reserved r where r.queue_id = p_queue_id;
   delete from mbus.dedup d where d.queue_id = p_queue_id;
+  delete from mbus.unique_key k where k.queue_id = p_queue_id;
 end $$;
 
 create or replace function mbus._drop_functions(p_names text[]) returns void

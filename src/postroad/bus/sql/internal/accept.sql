@@ -32,45 +32,62 @@ end $$;
 
 -- Checks headers, reserves the number, and stores delayed messages outside the ring.
 -- parcel is null if nothing is left to put: the message is delayed, or its key was used before.
---   is_back  the message was taken by this transaction and returns to the consumers that it was taken from
--- Locks: with an iid, an advisory lock on it; with a dedup_key, the key's row.
+--   is_known  followers get no copy: the message repeats another one, or was taken by this transaction and returns to the consumers
+--             that it was taken from
+-- Locks: with an iid, an advisory lock on it; with a dedup_key or unique_key, the key's row.
 create or replace function mbus._accept(
   p_queue_id integer, p_parcel mbus.parcel, p_delayed_until timestamptz, p_iid text,
-  out number bigint, out parcel mbus.parcel, out is_back boolean)
+  out number bigint, out parcel mbus.parcel, out is_known boolean)
 language plpgsql set search_path from current as $$
 declare
   v_queue    mbus.queue;
   v_key      text := p_parcel.headers -> 'dedup_key';
+  v_is_unique boolean := coalesce(p_parcel.headers ?| '{unique_key,debounce}', false);
+  v_is_back  boolean := false;
+  v_same     bigint;
   v_back     record;
 begin
   select * into v_queue from mbus.queue where id = p_queue_id;
   parcel := p_parcel;
+  if v_is_unique then p_delayed_until := mbus._check_unique(p_parcel, p_delayed_until); end if;
   perform mbus._check_expiry(p_delayed_until, p_parcel.expires);
   if p_iid is not null then
     select * into v_back from mbus._reserved(v_queue, p_iid);
     number := v_back.number;
     parcel.recipients := v_back.recipients;
     parcel.trail := v_back.trail;
-    is_back := v_back.taken_number is not null;
+    v_is_back := v_back.taken_number is not null;
   end if;
-  if is_back then
+  is_known := v_is_back;
+  if v_is_back then
     -- Its path and its key were recorded when it was first posted.
     parcel.headers := mbus._accept_headers(v_queue, delete(p_parcel.headers, 'seenby'::text)) || slice(p_parcel.headers, '{seenby}')
       || case when number is null then hstore('moved_from', v_back.trail ->> 'moved_from') else ''::hstore end;
     v_key := null;
+    v_is_unique := false;
   else
     parcel.headers := mbus._accept_headers(v_queue, p_parcel.headers);
   end if;
-  if v_key is not null then
+  if v_key is not null or v_is_unique then
     number := coalesce(number, nextval(v_queue.position));
-    if not mbus._keep_key(v_queue.id, v_key, number, p_parcel.added,
+    if v_key is not null and not mbus._keep_key(v_queue.id, v_key, number, p_parcel.added,
       p_parcel.added + mbus._interval('dedup_window', coalesce(p_parcel.headers -> 'dedup_window', '1 hour'))) then
+      select d.number into v_same from mbus.dedup d
+      where d.queue_id = v_queue.id and d.key = v_key and d.until > p_parcel.added;
+      is_known := true;
+    elsif v_is_unique then
+      v_same := mbus._hold_key(v_queue, parcel, number, case when p_parcel.headers ? 'debounce' then p_delayed_until end);
+      -- A message that replaces another one is news for followers.
+      is_known := v_same is not null and not p_parcel.headers ? 'debounce';
+      update mbus.dedup d set number = v_same
+      where v_same is not null and d.queue_id = v_queue.id and d.key = v_key and d.number = _accept.number;
+    end if;
+    if v_same is not null then
       -- Nothing will come under the iid that was reserved for it.
       if p_iid is not null and v_queue.has_waiters then
         perform mbus._lost(v_queue.id, null, array[number]);
       end if;
-      select d.number into number from mbus.dedup d
-      where d.queue_id = v_queue.id and d.key = v_key and d.until > p_parcel.added;
+      number := v_same;
       parcel := null;
       return;
     end if;
@@ -79,14 +96,14 @@ begin
     parcel.trail := coalesce(parcel.trail, '{}') || jsonb_build_object('delayed_until', p_delayed_until);
   end if;
   if p_delayed_until > p_parcel.added or p_parcel.headers -> 'consume_after' is not null
-     or p_iid is not null and (is_back or v_queue.has_waiters) then
+     or p_iid is not null and (v_is_back or v_queue.has_waiters) then
     number := coalesce(number, nextval(v_queue.position));
     if v_queue.mode = 'fanout' and parcel.recipients is null then
       execute format('select mbus.%I($1, $2)', '_match_' || v_queue.name) into parcel.recipients using parcel, number;
     end if;
   end if;
   parcel.number := number;
-  if is_back then
+  if v_is_back then
     perform mbus._posted_back(v_back.taken_queue_id, v_back.taken_number, v_back.taken_by, v_queue, number, parcel.recipients);
   elsif v_queue.has_waiters and p_iid is not null then
     perform mbus._posted(v_queue, number, parcel.recipients);
@@ -101,6 +118,37 @@ begin
     select v_queue.id, p_delayed_until, (parcel).*;
     parcel := null;
   end if;
+end $$;
+
+-- When a message with a unique_key is due: later by its header debounce.
+create or replace function mbus._check_unique(p_parcel mbus.parcel, p_delayed_until timestamptz) returns timestamptz
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_parcel.headers -> 'unique_key' is null
+     or p_parcel.headers ? 'debounce' and (p_delayed_until is not null or p_parcel.headers ? 'consume_after') then
+    raise exception 'debounce needs a unique_key, and excludes delayed_until and consume_after'
+      using errcode = 'MB012', hint = 'Name what is debounced in the header unique_key.';
+  end if;
+  return coalesce(p_delayed_until, p_parcel.added + mbus._interval('debounce', p_parcel.headers -> 'debounce'));
+end $$;
+
+-- Replaces a message that is still delayed as it was posted.  False if it is not.
+create or replace function mbus._replace_delayed(p_queue mbus.queue, p_parcel mbus.parcel, p_number bigint, p_due_at timestamptz)
+returns boolean
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_most constant interval := mbus._interval('max_debounce', p_parcel.headers -> 'max_debounce');
+begin
+  if p_queue.mode = 'fanout' then
+    execute format('select mbus.%I($1, $2)', '_match_' || p_queue.name) into p_parcel.recipients using p_parcel, p_number;
+  end if;
+  update mbus.delayed d
+  set due_at = least(p_due_at, d.added + v_most), trail = jsonb_build_object('delayed_until', least(p_due_at, d.added + v_most)), recipients = p_parcel.recipients,
+      expires = p_parcel.expires, headers = p_parcel.headers, properties = p_parcel.properties,
+      data_hstore = p_parcel.data_hstore, data_jsonb = p_parcel.data_jsonb, data_text = p_parcel.data_text, data_bytea = p_parcel.data_bytea
+  where d.queue_id = p_queue.id and d.number = p_number and d.due_at > p_parcel.added
+    and d.consumer_id is null and not d.trail ? 'attempts';
+  return found;
 end $$;
 
 -- Stores a key.  False if it is stored already and its window has not ended.
@@ -139,9 +187,9 @@ begin
     raise exception 'a message of a group has no priority'
       using errcode = 'MB012', hint = 'The messages of a group keep their order; leave out one of the two headers.';
   end if;
-  -- Both are index keys, and an index entry has its limit.
-  if octet_length(p_headers -> 'group') > 500 or octet_length(p_headers -> 'dedup_key') > 500 then
-    raise exception 'the headers group and dedup_key have 500 bytes at most'
+  -- They are index keys, and an index entry has its limit.
+  if 500 < any (array[octet_length(p_headers -> 'group'), octet_length(p_headers -> 'dedup_key'), octet_length(p_headers -> 'unique_key')]) then
+    raise exception 'the headers group, dedup_key and unique_key have 500 bytes at most'
       using errcode = 'MB012', hint = 'Use a digest of what you have.';
   end if;
   if v_priority <> all (p_queue.lanes) then

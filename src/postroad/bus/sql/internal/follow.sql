@@ -8,13 +8,15 @@ language sql immutable set search_path from current as $$
       || case when p_expires is null then ''::hstore else hstore('reply_by', p_expires::text) end
 $$;
 
--- The headers of a copy: those of the message, the time when it was first posted, and its iid.  The key is removed, because it
--- has already prevented duplicates.
+-- The headers of a copy: those of the message, the time when it was first posted, and its iid.  Keys are removed, because they
+-- have already prevented duplicates; the copies of debounced messages are debounced themselves, under a key of this queue.
 create or replace function mbus._copy_headers(p_parcel mbus.parcel, p_iid text) returns hstore
 language sql stable set search_path from current as $$
   select hstore('enqueue_time', p_parcel.added::text) || hstore('origin_iid', p_iid)
       || case when p_parcel.headers ? 'reply_to' then mbus._correlate(p_parcel.headers, p_iid, p_parcel.expires)
-              else coalesce(p_parcel.headers, '') end - '{dedup_key,dedup_window}'::text[]
+              else coalesce(p_parcel.headers, '') end - '{dedup_key,dedup_window,unique_key}'::text[]
+      || case when p_parcel.headers ? 'debounce'
+              then hstore('unique_key', md5(split_part(p_iid, '.', 1) || '/' || (p_parcel.headers -> 'unique_key'))) else ''::hstore end
 $$;
 
 -- A copy whose selector raised an error goes to the dmq of the destination's first consumer.
@@ -79,15 +81,6 @@ begin
   execute format(e'select (%s\n) from (select ($1).*) t', p_selector) into v_is_hit using p_message;
   return v_is_hit;
 end $$;
-
--- True if a post with a dedup_key is the one that is stored for the key, and not a repetition.
-create or replace function mbus._is_first(p_queue_id integer, p_parcel mbus.parcel) returns boolean
-language sql stable set search_path from current as $$
-  select p_parcel.headers -> 'dedup_key' is null or exists (
-    select from mbus.dedup d
-    where d.queue_id = p_queue_id and d.key = p_parcel.headers -> 'dedup_key'
-      and d.until = p_parcel.added + coalesce(p_parcel.headers -> 'dedup_window', '1 hour')::interval)
-$$;
 
 -- The parts of mbus._follow_<q>, one per trigger.
 create or replace function mbus._trigger_parts(p_queue mbus.queue) returns text

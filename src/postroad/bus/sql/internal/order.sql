@@ -14,18 +14,19 @@
 create or replace function mbus._state(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns text
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
-  v_rows   constant text := 'from mbus.%I s where s.id = $3 and s.origin is null or s.origin = $3';
+  v_rows   constant text := 'from %s s where s.id = $3 and s.origin is null or s.origin = $3';
   v_tables constant text[] := array(
     select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id);
   v_place  text;
   v_found  boolean;
 begin
   execute format('select case when false then null %s else mbus._place_aside($1, $2, $3) end',
-    (select string_agg(format('when exists (select ' || v_rows || ') then %L', t, t), ' ') from unnest(v_tables) t))
+    (select string_agg(format('when exists (select ' || v_rows || ') then %L', mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table), t.ready_table), ' ')
+     from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id))
   into v_place using p_queue.id, p_consumer_id, p_number;
   if v_place is null then return 'gone'; end if;
   if v_place = any (v_tables) then
-    execute format('select true ' || v_rows || ' for key share skip locked', v_place)
+    execute format('select true ' || v_rows || ' for key share skip locked', format('mbus.%I', v_place))
     into v_found using p_queue.id, p_consumer_id, p_number;
   else
     v_found := mbus._lock_aside(v_place, p_queue.id, p_consumer_id, p_number);
