@@ -15,11 +15,7 @@ alter table coordination.acknowledged add column writer_to bigint not null defau
 alter table coordination.progress add column generation integer not null default 0;
 alter table coordination.progress add column needs_snapshot boolean not null default false;
 alter table coordination.reader add column generation integer not null default 0;
-create table coordination.removed_reader (
-  name       text primary key,
-  generation integer not null,
-  at         timestamptz not null default pg_catalog.clock_timestamp()
-);
+-- creates: tables/removed_reader.sql
 drop function if exists coordination._advance_one(coordination.staging, coordination.progress);
 drop function if exists coordination._apply_with_following(coordination.staging, jsonb);
 drop function if exists coordination._following(coordination.staging, bigint);

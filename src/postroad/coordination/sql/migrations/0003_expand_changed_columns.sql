@@ -1,9 +1,6 @@
 -- breaks older: no
 alter table coordination.payload add column changed text[];
-create table coordination.unrestored (
-  event_id bigint primary key,
-  entities text[] not null
-);
+-- creates: tables/unrestored.sql
 drop function if exists coordination._restore_entity(coordination.entity, bigint, text, boolean);
 drop function if exists coordination._refuse_cascade(coordination.entity, bigint, text[]);
 -- Events that a Reader dropped before this migration and that nothing has restored there.

@@ -52,11 +52,6 @@ create table coordination.waiting (
   primary key (entity, position)
 );
 create index waiting_event_idx on coordination.waiting (event_id);
--- Events that this Reader dropped and the Writer has not restored yet.  Until then, images of later changes may contain their values.
-create table coordination.unrestored (
-  event_id bigint primary key,
-  entities text[] not null
-);
 -- Decisions about events that have not been pulled yet.
 create table coordination.early_decision (
   event_id bigint primary key,

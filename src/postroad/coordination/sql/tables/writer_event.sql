@@ -35,20 +35,6 @@ create table coordination.reader (
   -- Snapshots that it has taken, as last reported.
   generation  integer not null default 0
 );
--- When a reader finished the events after one position up to another.
-create table coordination.reader_progress (
-  reader      text not null,
-  finished_to bigint not null,
-  after       bigint not null,
-  at          timestamptz not null,
-  primary key (reader, finished_to)
-);
--- Readers that were removed: their reports count again after a snapshot.
-create table coordination.removed_reader (
-  name       text primary key,
-  generation integer not null,
-  at         timestamptz not null default pg_catalog.clock_timestamp()
-);
 
 -- The reports of a reader about single events: its vote, that it waits, that it is parked.
 create table coordination.reader_event (
