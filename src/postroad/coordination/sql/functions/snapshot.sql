@@ -5,20 +5,17 @@ create or replace function coordination.snapshot() returns jsonb
 language plpgsql stable security definer set search_path from current as $$
 begin
   perform coordination._require('writer');
-  return jsonb_build_object(
-    'position', greatest((select max(e."Position") from coordination."AppEvent" e), (select a.purged_to from coordination.acknowledged a)),
-    'included', coalesce((select jsonb_agg(e."Id") from coordination."AppEvent" e where not e."IsPublished"), '[]'),
-    'columns', coalesce((select jsonb_object_agg(t.name, t.columns) from coordination._copied() t), '{}'),
-    'tables', coalesce((select jsonb_object_agg(t.name, t.source) from coordination._copied() t), '{}'));
+  return (
+    select jsonb_build_object(
+      'position', greatest((select max(e."Position") from coordination."AppEvent" e), (select a.purged_to from coordination.acknowledged a)),
+      'included', coalesce((select jsonb_agg(e."Id") from coordination."AppEvent" e where not e."IsPublished"), '[]'),
+      'columns', coalesce(jsonb_object_agg(e.name, array(
+        select c from unnest(e.columns) c where c in (select k.name from coordination._columns(to_regclass(t.source)) k))), '{}'),
+      'tables', coalesce(jsonb_object_agg(e.name, t.source), '{}'))
+    -- Untracked entities included: the cursor skips their events.  Only columns that still exist.
+    from coordination.entity e cross join lateral (select format('%I.%I', e.schema_name, e.table_name) as source) t
+    where e.role in ('tracked', 'untracked') and to_regclass(t.source) is not null);
 end $$;
-
--- The tables that a snapshot copies, with the columns that still exist.  Untracked entities included: the cursor skips their events.
-create or replace function coordination._copied() returns table (name text, columns text[], source text)
-language sql stable set search_path from current as $$
-  select e.name, array(select c from unnest(e.columns) c where c in (select k.name from coordination._columns(to_regclass(t.source)) k)), t.source
-  from coordination.entity e cross join lateral (select format('%I.%I', e.schema_name, e.table_name) as source) t
-  where e.role in ('tracked', 'untracked') and to_regclass(t.source) is not null
-$$;
 
 -- At the Reader: creates a temporary table for the copy of one entity, until the end of the transaction.
 -- Returns the columns to copy, in order.  Raises PC001, PC010, PC012.
@@ -42,21 +39,22 @@ end $$;
 create or replace function coordination.close_snapshot(p_snapshot jsonb) returns void
 language plpgsql security definer set search_path from current as $$
 declare
+  v_step   record;
   v_entity coordination.entity;
   v_shared text[];
 begin
   perform coordination._require('reader');
   perform from coordination.progress for update;
   set constraints all deferred;
-  for v_entity in
-    select e.* from coordination.entity e where e.role = 'replica' and p_snapshot -> 'columns' ? e.name order by e.level desc, e.name
+  for v_step in
+    select * from coordination._steps(array(select jsonb_object_keys(p_snapshot -> 'columns'))) s where (s.entity).role = 'replica'
   loop
-    execute format('delete from %s t where not exists (select from pg_temp.%I s where %s)', coordination._table(v_entity),
-      'snapshot_' || v_entity.name, coordination._list(v_entity.key_columns, 's.%1$I = t.%1$I', ' and '));
-  end loop;
-  for v_entity in
-    select e.* from coordination.entity e where e.role = 'replica' and p_snapshot -> 'columns' ? e.name order by e.level, e.name
-  loop
+    v_entity := v_step.entity;
+    if v_step.step = 'erase' then
+      execute format('delete from %s t where not exists (select from pg_temp.%I s where %s)', coordination._table(v_entity),
+        'snapshot_' || v_entity.name, coordination._list(v_entity.key_columns, 's.%1$I = t.%1$I', ' and '));
+      continue;
+    end if;
     v_shared := array(select c from unnest(v_entity.columns) c where p_snapshot -> 'columns' -> v_entity.name ? c);
     execute format('insert into %s (%s) overriding system value select %2$s from pg_temp.%3$I on conflict (%4$s) %5$s',
       coordination._table(v_entity), coordination._list(v_shared), 'snapshot_' || v_entity.name,

@@ -4,20 +4,20 @@
 --          ──two-phase──> voted yes ──decision──> applied or dropped
 --                       └ voted no  ──decision──> dropped
 --
--- Returns the reports for the Coordinator, one element per event.  At most p_limit events in one transaction.
-create or replace function coordination._advance(p_limit integer default 1000) returns jsonb
+-- Returns the reports for the Coordinator, one element per event.  About a thousand events in one transaction.
+create or replace function coordination._advance() returns jsonb
 language plpgsql set search_path from current as $$
 declare
-  v_reports     jsonb := '[]';
+  v_reports  jsonb := '[]';
+  v_changed  jsonb;
   v_event    coordination.staging;
   v_progress coordination.progress;
-  v_moved    boolean;
+  v_before   integer := -1;
   v_done     integer := 0;
-  v_result   record;
 begin
   select * into v_progress from coordination.progress;
-  loop
-    v_moved := false;
+  while v_done > v_before and v_done < 1000 loop
+    v_before := v_done;
     for v_event in
       select s.* from (
         select h.event_id from (select distinct w.entity from coordination.waiting w) e
@@ -37,56 +37,40 @@ begin
     loop
       -- It may have been applied together with an earlier one.
       continue when not exists (select from coordination.staging s where s.event_id = v_event.event_id);
-      v_result := coordination._advance_one(v_event, v_progress);
-      v_reports := v_reports || v_result.reports;
-      v_moved := v_moved or v_result.moved > 0;
-      v_done := v_done + v_result.moved;
-      exit when v_done >= p_limit;
+      v_changed := coordination._advance_one(v_event, v_progress);
+      v_reports := v_reports || v_changed;
+      if v_changed -> 0 ->> 'state' in ('Committed', 'Canceled') then v_done := v_done + jsonb_array_length(v_changed); end if;
+      exit when v_done >= 1000;
     end loop;
-    exit when not v_moved or v_done >= p_limit;
   end loop;
   return v_reports;
 end $$;
 
--- reports: of the events that changed; moved: how many of them are finished.
-create or replace function coordination._advance_one(
-  p_event coordination.staging, p_progress coordination.progress, out reports jsonb, out moved integer)
+-- Returns the reports of the events that changed: of those that are finished, or of one that waits.
+create or replace function coordination._advance_one(p_event coordination.staging, p_progress coordination.progress) returns jsonb
 language plpgsql set search_path from current as $$
 declare
   v_reason text;
   v_group  record;
 begin
-  reports := '[]';
-  moved := 0;
   if p_event.outcome = 'cancel' then
-    reports := jsonb_build_array(coordination._close(p_event, 'Canceled'));
-    moved := 1;
+    return '[]' || coordination._close(p_event, 'Canceled');
   elsif p_event.mode = 'replicate' or p_event.outcome = 'commit' then
-    if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return; end if;
+    if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return '[]'; end if;
     v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns);
-    if v_reason is null then
-      reports := jsonb_build_array(coordination._close(p_event, 'Committed'));
-      moved := 1;
-      return;
-    end if;
+    if v_reason is null then return '[]' || coordination._close(p_event, 'Committed'); end if;
     v_group := coordination._apply_with_following(p_event, p_progress);
-    if v_group.applied is not null then
-      select jsonb_agg(coordination._close(s, 'Committed') order by s.position), count(*) into reports, moved
-      from coordination.staging s where s.event_id = any (v_group.applied);
-    elsif v_group.waits_for is not null then
-      reports := coordination._postpone(p_event, v_reason, v_group.waits_for);
-    else
-      reports := jsonb_build_array(coordination._fail(p_event, p_progress, v_reason));
-    end if;
+    if v_group.applied is null then return coordination._postpone(p_event, p_progress, v_reason, v_group.waits_for); end if;
+    return (select jsonb_agg(coordination._close(s, 'Committed') order by s.position)
+      from coordination.staging s where s.event_id = any (v_group.applied));
   elsif p_event.vote is null then
     v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns, true);
-    if v_reason is not null or not p_progress.has_checks then
-      reports := jsonb_build_array(coordination._cast(p_event.event_id, v_reason));
-    elsif p_event.reason is distinct from 'waits for checks' then
-      -- The Reader's own checks vote through coordination.vote.
-      update coordination.staging s set reason = 'waits for checks' where s.event_id = p_event.event_id;
-    end if;
+    if v_reason is not null or not p_progress.has_checks then return '[]' || coordination._cast(p_event.event_id, v_reason); end if;
+    -- The Reader's own checks vote through coordination.vote.
+    update coordination.staging s set reason = 'waits for checks'
+    where s.event_id = p_event.event_id and s.reason is distinct from 'waits for checks';
   end if;
+  return '[]';
 end $$;
 
 -- Applies staged events in a subtransaction, and rolls it back if p_is_trial.  Returns null, or why the tables refuse them.
@@ -159,39 +143,28 @@ begin
   return coordination._report(p_event, p_state);
 end $$;
 
--- Postpones an event that depends on one that is not decided or not pulled completely yet.  Not a failed attempt: both end without help.
-create or replace function coordination._postpone(
-  p_event coordination.staging, p_reason text, p_waits_for bigint) returns jsonb
-language plpgsql set search_path from current as $$
-declare
-  v_reason text := format('%s; waits for event %s', p_reason, p_waits_for);
-  v_event  coordination.staging;
-begin
-  update coordination.staging s set reason = v_reason, next_try_at = coordination.now() + interval '100 milliseconds'
-  where s.event_id = p_event.event_id returning * into v_event;
-  return case when p_event.reason is distinct from v_reason
-    then jsonb_build_array(coordination._report(v_event, 'Processing')) else '[]' end;
-end $$;
-
 -- Handles an event that must be applied and that the tables refuse: retried with backoff, and parked after too many attempts.
--- Five seconds at most: the backoff also delays the Reader after an operator has repaired its tables.
-create or replace function coordination._fail(
-  p_event coordination.staging, p_progress coordination.progress, p_reason text) returns jsonb
+-- Five seconds at most: the backoff also delays the Reader after an operator has repaired its tables.  While it depends on an event that
+-- is not decided or not pulled completely yet, it is no failed attempt: both end without help.
+create or replace function coordination._postpone(
+  p_event coordination.staging, p_progress coordination.progress, p_reason text, p_waits_for bigint) returns jsonb
 language plpgsql set search_path from current as $$
 declare
   v_event coordination.staging;
 begin
-  update coordination.staging s set attempts = s.attempts + 1, reason = p_reason,
-    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ least(s.attempts, 10), interval '5 seconds'),
-    parked_at = case when s.attempts + 1 >= p_progress.max_attempts then coordination.now() end
-  where s.event_id = p_event.event_id returning * into v_event;
+  update coordination.staging s set attempts = s.attempts + n.failed, reason = p_reason || coalesce('; waits for event ' || p_waits_for, ''),
+    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ (n.failed * least(s.attempts, 10)), interval '5 seconds'),
+    parked_at = case when n.failed = 1 and s.attempts + 1 >= p_progress.max_attempts then coordination.now() end
+  from (select case when p_waits_for is null then 1 else 0 end as failed) n
+  where s.event_id = p_event.event_id returning s.* into v_event;
+  if p_waits_for is not null and v_event.reason = p_event.reason then return '[]'; end if;
   if v_event.parked_at is not null then
     perform coordination._raise_alert(coordination._parked_key(p_event.event_id), 'error',
       format('event %s is parked at reader %s', p_event.event_id, coordination._require('reader')),
       format('%s. Later events of %s wait. Repair it, then: postroad coordination retry %s', p_reason,
         array_to_string(p_event.entities, ', '), p_event.event_id));
   end if;
-  return coordination._report(v_event, 'Processing');
+  return '[]' || coordination._report(v_event, 'Processing');
 end $$;
 
 create or replace function coordination._report(p_event coordination.staging, p_state text) returns jsonb

@@ -23,15 +23,6 @@ language sql stable set search_path from current as $$
   order by a.attnum
 $$;
 
-create or replace function coordination._key_columns(p_table regclass) returns text[]
-language sql stable set search_path from current as $$
-  select array_agg(a.attname::text order by k.ordinality)
-  from pg_index i
-  cross join unnest(i.indkey::smallint[]) with ordinality k (attnum, ordinality)
-  join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
-  where i.indrelid = p_table and i.indisprimary
-$$;
-
 -- Settings of the function that writes images, so that an image does not depend on the session that wrote it; none where the
 -- JSON of all columns is independent of settings.
 create or replace function coordination._settings(p_table regclass) returns text
@@ -117,16 +108,6 @@ begin
   return v_entity;
 end $$;
 
--- Whether this is the entity's table, even if it was renamed: a tracked table has the entity's triggers.  Another table does not
--- replace a dropped one, since events of that one may still be undone; a replica uses the table that it is given.
-create or replace function coordination._is_table_of(p_entity coordination.entity, p_table regclass) returns boolean
-language sql stable set search_path from current as $$
-  select coalesce(to_regclass(format('%I.%I', (p_entity).schema_name, (p_entity).table_name)) = p_table,
-    (p_entity).role = 'replica' or exists (
-      select from pg_trigger t where t.tgrelid = p_table
-        and t.tgfoid = to_regprocedure(format('coordination.%I()', 'capture_' || (p_entity).name))))
-$$;
-
 -- Checks and registers an entity.
 -- Raises PC003 (no primary key), PC004 (a column's name is taken by the images), PC006 (name too long),
 -- PC007 (another entity or table has it).
@@ -135,7 +116,12 @@ language plpgsql set search_path from current as $$
 declare
   v_entity  coordination.entity;
   v_columns text[] := array(select c.name from coordination._columns(p_table) c);
-  v_keys    text[] := coordination._key_columns(p_table);
+  v_keys    text[] := (
+    select array_agg(a.attname::text order by k.place)
+    from pg_index i
+    cross join unnest(i.indkey::smallint[]) with ordinality k (attnum, place)
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
+    where i.indrelid = p_table and i.indisprimary);
   v_taken   text;
 begin
   -- 63 bytes of an identifier, less AppEventRollbackFor.
@@ -150,9 +136,12 @@ begin
   perform coordination._refuse_if(v_taken is not null, 'PC004', format('column %s of table %s has a name that images use', v_taken, p_table),
     'rename the column');
   select * into v_entity from coordination.entity e where e.name = p_name;
-  perform coordination._refuse_if(v_entity.name is not null and (replace(v_entity.role, 'untracked', 'tracked') <> p_role
-    or not coordination._is_table_of(v_entity, p_table)), 'PC007', format('entity %s is registered for another table', p_name),
-    'choose another name');
+  -- Its table, even if it was renamed: a tracked table has the entity's triggers.  Another table does not replace a dropped one, since
+  -- events of that one may still be undone; a replica uses the table that it is given.
+  perform coordination._refuse_if(v_entity.name is not null and (replace(v_entity.role, 'untracked', 'tracked') <> p_role or not coalesce(
+    to_regclass(format('%I.%I', v_entity.schema_name, v_entity.table_name)) = p_table, v_entity.role = 'replica' or exists (
+      select from pg_trigger t where t.tgrelid = p_table and t.tgfoid = to_regprocedure(format('coordination.%I()', 'capture_' || p_name))))),
+    'PC007', format('entity %s is registered for another table', p_name), 'choose another name');
   insert into coordination.entity as e (name, role, schema_name, table_name, key_columns, columns)
   select p_name, p_role, n.nspname, c.relname, v_keys, v_columns
   from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p_table

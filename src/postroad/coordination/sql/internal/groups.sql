@@ -8,15 +8,6 @@
 -- For each of its events a group also contains all earlier ones in the order of the same entities.  So the order is kept, and the group
 -- is as large as necessary: an event of two entities includes the events that precede it in both.
 
--- Entities whose events may not pass each other: those named, and those joined to them by a foreign key.
-create or replace function coordination._related(p_entities text[]) returns text[]
-language sql stable set search_path from current as $$
-  select array(
-    select unnest(p_entities)
-    union
-    select r.name from coordination.entity e cross join lateral unnest(e.related) r (name) where e.name = any (p_entities))
-$$;
-
 -- Whether an event could be applied if it were the first: it is staged completely, and no decision is missing.
 create or replace function coordination._is_ready(p_event coordination.staging) returns boolean
 language sql immutable set search_path from current as $$
@@ -24,7 +15,8 @@ language sql immutable set search_path from current as $$
     and ((p_event).mode = 'replicate' and (p_event).outcome is null or (p_event).outcome is not distinct from 'commit')
 $$;
 
--- The events that must be applied together with the targets, in order; `reach`: entities whose later events come after these.
+-- The events that must be applied together with the targets, in order; `reach`: entities whose later events come after these, those joined to
+-- the events' by a foreign key included.
 -- waits_for: one of them that is not ready; then there is no group yet.
 create or replace function coordination._group(
   p_targets bigint[], p_wait text, out events bigint[], out reach text[], out upto bigint, out waits_for bigint)
@@ -49,7 +41,8 @@ begin
       events := v_event.event_id || events;
       if not v_event.entities <@ v_seen then
         v_seen := v_seen || v_event.entities;
-        reach := reach || coordination._related(v_event.entities);
+        reach := reach || v_event.entities || array(
+          select r.name from coordination.entity e cross join lateral unnest(e.related) r (name) where e.name = any (v_event.entities));
       end if;
     end if;
   end loop;

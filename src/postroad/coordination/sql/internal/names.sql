@@ -1,12 +1,8 @@
 -- Fills a template: each {name} is replaced by the value of that name; others stay.
 create or replace function coordination._fill(p_template text, p_values jsonb) returns text
-language plpgsql stable set search_path from current as $$
-declare
-  v_text text;
-begin
-  select t.body into strict v_text from coordination.template t where t.name = p_template;
-  return coordination._fill_text(v_text, p_values);
-end $$;
+language sql stable set search_path from current as $$
+  select coordination._fill_text(t.body, p_values) from coordination.template t where t.name = p_template
+$$;
 
 create or replace function coordination._fill_text(p_text text, p_values jsonb) returns text
 language plpgsql immutable set search_path from current as $$

@@ -70,7 +70,7 @@ begin
     set_config('coordination.correlation_id', p_event."CorrelationId"::text, true);
   begin
     set constraints all deferred;
-    for v_step in select * from coordination._restore_steps(p_event."Entities") loop
+    for v_step in select * from coordination._steps(p_event."Entities") loop
       if v_step.is_gone then
         v_left := concat_ws('; ', nullif(v_left, ''), format('the table of %s is gone', (v_step.entity).name));
         continue;
@@ -104,7 +104,7 @@ begin
 end $$;
 
 -- Children are erased before their parents, parents written before their children.
-create or replace function coordination._restore_steps(
+create or replace function coordination._steps(
   p_entities text[], out step text, out entity coordination.entity, out is_gone boolean) returns setof record
 language sql stable set search_path from current as $$
   select u.step, e, to_regclass(format('%I.%I', e.schema_name, e.table_name)) is null
@@ -123,7 +123,7 @@ declare
 begin
   for v_round in 1 .. 3 loop
     v_done := 0;
-    for v_step in select * from coordination._restore_steps(p_event."Entities") s where not s.is_gone loop
+    for v_step in select * from coordination._steps(p_event."Entities") s where not s.is_gone loop
       -- Kept for all ranges: computing it takes as long as the event is large.
       drop table if exists pg_temp.coordination_net;
       execute format('create temporary table coordination_net on commit drop as %s', coordination._net(v_step.entity)) using p_event."Id";
