@@ -149,7 +149,6 @@ class RabbitIn(BridgeService):
             messages = cast("list[AbstractIncomingMessage]", gathered)
             self._unacknowledged = len(messages)
             await self._post(messages)
-            self.signals.emit("posted", len(messages))
             with rabbit.broker_failures():
                 # One channel, in order: one acknowledgement for all up to the last.
                 await messages[-1].ack(multiple=True)

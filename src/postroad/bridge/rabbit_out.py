@@ -87,7 +87,6 @@ class RabbitOut(Pump):
                 raise answer
             if answer is not None:
                 refused[place] = str(answer)
-        self.signals.emit("delivered", batch.number)
         return Delivery(batch.messages - len(refused), 0, tuple(refused), tuple(refused.values()))
 
     def _outgoing(self, batch: Batch) -> list[Outgoing]:

@@ -24,16 +24,9 @@ from postroad.settings import BridgeDefinition, BridgeSettings
 class Bridge:
     """A registered bridge (table bridge.bridge).
 
-    Attributes:
-        name: its name in this database.
-        kind: database, rabbitmq_out or rabbitmq_in.
-        source: name or address of the database or broker that messages come from.
-        target: name or address of the one that they go to.
-        queue: the queue at the source.
-        queue_at_target: the queue at the target; of RabbitMQ as well.
-        selector: which messages cross; None selects all.
-        options: the route at RabbitMQ.
-        created_at: when it was registered; None when it is only in the settings.
+    `source` and `target` are names or addresses of databases or brokers, `queue` is at the source;
+    without a selector every message crosses. `options` are the route at RabbitMQ. `created_at` is
+    None when it is only in the settings.
     """
 
     name: str
@@ -60,21 +53,12 @@ class Bridge:
 def define(name: str, definition: BridgeDefinition, addresses: Addresses) -> Bridge:
     """Make a bridge from a definition in the settings or of a command."""
     kind = addresses.kind(definition.source, definition.target)
-    options = {}
-    if kind != "database":
-        names = ("exchange", "exchange_kind", "routing_key", "binding_key")
-        options = {option: getattr(definition, option) for option in names}
-        options["kind"] = definition.queue_kind
-    return Bridge(
-        name,
-        kind,
-        definition.source,
-        definition.target,
-        definition.queue,
-        definition.queue_at_target or definition.queue,
-        definition.selector,
-        options,
-    )
+    facts = definition.model_dump()
+    shared = {fact: facts.pop(fact) for fact in ("source", "target", "queue", "selector")}
+    queue_at_target = facts.pop("queue_at_target") or definition.queue
+    # What is left describes the route at RabbitMQ.
+    options = {"kind": facts.pop("queue_kind"), **facts} if kind != "database" else {}
+    return Bridge(name, kind, queue_at_target=queue_at_target, options=options, **shared)
 
 
 def pump_settings(settings: BridgeSettings) -> PumpSettings:
@@ -103,8 +87,7 @@ def make_service(bridge: Bridge, addresses: Addresses, settings: PumpSettings) -
     if bridge.kind == "rabbitmq_out":
         route = RabbitRoute(queue=bridge.queue_at_target, **bridge.options)
         return RabbitOut(bridge.name, url=addresses.broker(bridge.target), route=route, **out)
-    target = addresses.database(bridge.target)
-    queue = bridge.queue_at_target
+    target, queue = addresses.database(bridge.target), bridge.queue_at_target
     return DatabaseBridge(bridge.name, target=target, queue_at_target=queue, **out)
 
 

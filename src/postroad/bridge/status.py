@@ -21,18 +21,11 @@ from postroad.postgres.errors import DatabaseError
 class BridgeStatus(Bridge):
     """A registered bridge and its state (view bridge.status).
 
-    Attributes:
-        state: running, paused, draining, drained, or unknown when its database is away.
-        lag: messages that wait to cross; None before the first check.
-        lag_age: age of the oldest of them, where the source reports it.
-        per_second: messages carried per second, over the last ten seconds.
-        carried: messages carried in the last hour.
-        dropped: left out in the last hour: the target has had them.
-        refused: dead messages of the bridge, which need an operator.
-        last_at: when the last batch crossed.
-        problem: what keeps the bridge from working; None when nothing does.
-        problem_at: since when.
-        is_run: whether some process runs it at present.
+    The state is unknown when its database is away; `lag`, the number of messages that wait to
+    cross, is None before the first check, and `lag_age`, that of the oldest of them, where the
+    source does not report it. `per_second` is of the last ten seconds; `carried` and `dropped`,
+    which the target has had, of the last hour; `refused` are dead messages, which need an operator.
+    `problem` is what keeps the bridge from working; `is_run`, whether some process runs it.
     """
 
     state: str = "unknown"

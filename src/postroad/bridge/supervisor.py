@@ -141,7 +141,6 @@ class BridgeSupervisor(Service):
                 continue
             await service.start()
             self._running[name] = bridges[name], service
-            self.signals.emit("started", name)
 
     async def _end(self, name: str) -> None:
         _, service = self._running.pop(name)
@@ -149,7 +148,6 @@ class BridgeSupervisor(Service):
             await service.stop()
         except Exception:  # noqa: BLE001 - the service has logged it; a new one is started
             logger.warning("bridge_ended", extra={"bridge": name})
-        self.signals.emit("stopped", name)
 
     async def _watch(self) -> None:
         while True:

@@ -18,7 +18,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from postroad.coordination.errors import EntityNotFound, translate
+from postroad.coordination.errors import CoordinationError, EntityNotFound
+from postroad.postgres.errors import raised_by
 
 Mode = Literal["replicate", "two-phase"]
 Policy = Literal["refuse", "compensate"]
@@ -154,7 +155,6 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as failure:
-        own = translate(failure.orig) if isinstance(failure.orig, psycopg.Error) else None
-        if own is None:
+        if not isinstance(failure.orig, psycopg.Error):
             raise
-        raise own from failure
+        raise (raised_by(CoordinationError, failure.orig) or failure) from failure

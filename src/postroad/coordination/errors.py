@@ -5,10 +5,7 @@ Errors are distinguished by code, never by text. Others stay the driver's errors
 
 from __future__ import annotations
 
-from functools import partial
-
 from postroad.errors import PostroadError
-from postroad.postgres.errors import raised_by
 
 
 class CoordinationError(PostroadError, code="coordination"):
@@ -97,7 +94,3 @@ class CoordinatorBehind(CoordinationError, kind="unavailable", retryable=True):
 
 class WriterUnreachable(CoordinationError, kind="unavailable", retryable=True):
     """The Writer's database cannot be reached."""
-
-
-# The error for one that the SQL of schema coordination raised, else None.
-translate = partial(raised_by, CoordinationError)

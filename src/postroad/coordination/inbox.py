@@ -58,8 +58,6 @@ class Inbox(PollingService):
         except psycopg.Error as failure:
             logger.warning("batch_refused", extra={"service": self.name, "reason": str(failure)})
             count = await self._one_by_one(connection)
-        if count:
-            self.signals.emit("received", count)
         return count > 0
 
     async def _one_by_one(self, connection: Connection) -> int:

@@ -9,7 +9,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
 class SampleBase(DeclarativeBase):
-    """The tables of the sample application."""
+    """The columns of the tables of the sample application."""
+
+    id: Mapped[int] = mapped_column("Id", BigInteger, Identity(), primary_key=True)
+    correlation_id: Mapped[uuid.UUID] = mapped_column("CorrelationId", Uuid, default=uuid.uuid4)
+    name: Mapped[str] = mapped_column("Name", String(50))
 
 
 class DummyItem(SampleBase):
@@ -17,19 +21,12 @@ class DummyItem(SampleBase):
 
     __tablename__ = "DummyItem"
 
-    id: Mapped[int] = mapped_column("Id", BigInteger, Identity(), primary_key=True)
-    correlation_id: Mapped[uuid.UUID] = mapped_column("CorrelationId", Uuid, default=uuid.uuid4)
-    name: Mapped[str] = mapped_column("Name", String(50))
-
 
 class DummyNode(SampleBase):
     """A node of a tree; the reference may be checked at commit, so circles can be written."""
 
     __tablename__ = "DummyNode"
 
-    id: Mapped[int] = mapped_column("Id", BigInteger, Identity(), primary_key=True)
-    correlation_id: Mapped[uuid.UUID] = mapped_column("CorrelationId", Uuid, default=uuid.uuid4)
-    name: Mapped[str] = mapped_column("Name", String(50))
     parent_id: Mapped[int | None] = mapped_column(
         "ParentId", BigInteger, ForeignKey("DummyNode.Id", deferrable=True, initially="IMMEDIATE")
     )

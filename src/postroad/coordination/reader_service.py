@@ -131,10 +131,8 @@ class Reader(PollingService):
                 # The Coordinator had removed this Reader, and events that it missed may be purged.
                 await self._take_snapshot()
                 return True
-            staged = 0
             following: Page | None = await self._pull(writer, row[0], row[1])
             while following is not None and not self.stopping.is_set():
-                staged += following.events
                 following = await self._stage(connection, writer, following)
         except EventsPurged:
             # Away for longer than the Writer keeps events.
@@ -148,8 +146,6 @@ class Reader(PollingService):
             ) from failure
         has_more = await call(connection, "coordination.attend", self._repeat)
         voted = await self._check(connection) if self._checks else 0
-        if staged or voted or has_more:
-            self.signals.emit("staged", staged)
         return bool(voted or has_more)
 
     async def _stage(self, connection: Connection, writer: Connection, page: Page) -> Page | None:
@@ -206,7 +202,6 @@ class Reader(PollingService):
     async def _take_snapshot(self) -> None:
         await self._reach_writer()
         await take_snapshot(self._writer_dsn, self.dsn)
-        self.signals.emit("snapshot")
 
     async def _reach_writer(self) -> Connection:
         if self._writer is None or self._writer.closed:

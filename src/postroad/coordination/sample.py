@@ -23,6 +23,31 @@ INTERVAL = timedelta(milliseconds=500)
 MAX_ROWS = 200
 TWO_PHASE_SHARE = 0.1
 
+_INSERT_ITEMS = (
+    'insert into "DummyItem" ("CorrelationId", "Name")'
+    " select gen_random_uuid(), 'item ' || n from generate_series(1, %(count)s) n",
+)
+_CHANGES = (
+    _INSERT_ITEMS,
+    _INSERT_ITEMS,
+    (
+        """update "DummyItem" set "Name" = 'renamed ' || %(number)s::integer where "Id" in"""
+        ' (select "Id" from "DummyItem" order by random() limit 3)',
+    ),
+    (
+        'insert into "DummyNode" ("CorrelationId", "Name", "ParentId")'
+        ' select gen_random_uuid(), \'node\', (select max("Id") from "DummyNode")',
+    ),
+    (
+        # Leaves of the tree only, so that no child loses its parent.
+        'delete from "DummyNode" n where not exists'
+        ' (select from "DummyNode" c where c."ParentId" = n."Id")'
+        ' and (select count(*) from "DummyNode") > %(kept)s',
+        'delete from "DummyItem" where "Id" in'
+        ' (select "Id" from "DummyItem" order by "Id" desc offset %(kept)s)',
+    ),
+)
+
 
 def install_sample(dsn: str, *, reader: str | None = None) -> None:
     """Create DummyItem and DummyNode and register them: at the Writer, or at a named Reader.
@@ -50,43 +75,12 @@ class SampleWriter(PollingService):
 
     async def work(self, connection: Connection) -> bool:
         """Make one transaction of changes."""
+        given = {"count": self._dice.randint(1, 12), "number": self._dice.randint(1, 999)}
         async with connection.transaction():
             if self._dice.random() < TWO_PHASE_SHARE:
                 await connection.execute("select coordination.set_mode('two-phase')")
-            await self._change(connection)
+            for statement in self._dice.choice(_CHANGES):
+                await connection.execute(statement, {**given, "kept": MAX_ROWS})
         self.changes += 1
         self.signals.emit("changed", self.changes)
         return False
-
-    async def _change(self, connection: Connection) -> None:
-        kind = self._dice.choice(("item", "item", "rename", "node", "trim"))
-        if kind == "item":
-            await connection.execute(
-                'insert into "DummyItem" ("CorrelationId", "Name")'
-                " select gen_random_uuid(), 'item ' || n from generate_series(1, %s) n",
-                (self._dice.randint(1, 12),),
-            )
-        elif kind == "rename":
-            await connection.execute(
-                'update "DummyItem" set "Name" = %s where "Id" in'
-                ' (select "Id" from "DummyItem" order by random() limit 3)',
-                (f"renamed {self._dice.randint(1, 999)}",),
-            )
-        elif kind == "node":
-            await connection.execute(
-                'insert into "DummyNode" ("CorrelationId", "Name", "ParentId")'
-                ' select gen_random_uuid(), \'node\', (select max("Id") from "DummyNode")'
-            )
-        else:
-            # Leaves of the tree only, so that no child loses its parent.
-            await connection.execute(
-                'delete from "DummyNode" n where not exists'
-                ' (select from "DummyNode" c where c."ParentId" = n."Id")'
-                ' and (select count(*) from "DummyNode") > %s',
-                (MAX_ROWS,),
-            )
-            await connection.execute(
-                'delete from "DummyItem" where "Id" in'
-                ' (select "Id" from "DummyItem" order by "Id" desc offset %s)',
-                (MAX_ROWS,),
-            )

@@ -20,9 +20,10 @@ from postroad.bus import calls as bus_calls
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.coordination import calls
-from postroad.coordination.errors import CoordinationError, translate
+from postroad.coordination.errors import CoordinationError
 from postroad.postgres.calls import Connection, call
 from postroad.postgres.connections import connect_async
+from postroad.postgres.errors import raised_by
 from postroad.postgres.listen import ListenHub, Notice
 from postroad.service import AutoResetEvent, Service
 
@@ -85,13 +86,15 @@ class PollingService(Service):
                 async with AsyncExitStack() as stack:
                     await self._serve(stack, backoff)
             except (CoordinationError, *SURVIVABLE) as failure:
-                own = translate(failure) if isinstance(failure, psycopg.Error) else failure
+                own = (
+                    raised_by(CoordinationError, failure)
+                    if isinstance(failure, psycopg.Error)
+                    else failure
+                )
                 if isinstance(own, CoordinationError) and not own.retryable:
                     raise own from failure
-                reason = str(failure).strip()
-                extra = {"service": self.name, "reason": reason}
+                extra = {"service": self.name, "reason": str(failure).strip()}
                 logger.warning("coordination_interrupted", extra=extra)
-                self.signals.emit("interrupted", reason)
                 await self.pause(backoff.next_seconds())
 
     async def _serve(self, stack: AsyncExitStack, backoff: Backoff) -> None:
@@ -130,8 +133,6 @@ class Upkeep(PollingService):
         """Purge once, in a small transaction; return whether there may be more."""
         await run_async(connection, bus_calls.maintain(None))
         count = await call(connection, "coordination.purge", self._keep, PURGE_EVENTS)
-        if count:
-            self.signals.emit("purged", count)
         return bool(count >= PURGE_EVENTS)
 
 

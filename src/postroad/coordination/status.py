@@ -5,7 +5,6 @@ Everything but `entities` and `payloads` is asked of the Coordinator's database.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from inspect import get_annotations
@@ -105,18 +104,9 @@ class PayloadStatus:
     before: dict[str, Any] | None = None
 
 
-_STEPS = "coordination.event_history where event_id = %s order by at, place"
-
-
 async def event(connection: Connection, event_id: int) -> EventDetail:
     """Return all details of one event. Raises EventNotFound."""
-    found = await _one_event(connection, "coordination.events", event_id)
-    readers = "coordination.event_readers where event_id = %s order by reader"
-    return EventDetail(
-        found,
-        await _rows(connection, EventReader, readers, (event_id,)),
-        await _rows(connection, Step, _STEPS, (event_id,)),
-    )
+    return await _detail(connection, "coordination.events", event_id)
 
 
 async def written_event(connection: Connection, event_id: int) -> EventDetail:
@@ -124,7 +114,7 @@ async def written_event(connection: Connection, event_id: int) -> EventDetail:
 
     Its position is 0 until it is published.
     """
-    found = await _one_event(
+    return await _detail(
         connection,
         '(select e."Id" as event_id, coalesce(e."Position", 0) as position,'
         ' coordination._status_name(e."AppEventStatusId") as state, e."Mode" as mode,'
@@ -137,18 +127,23 @@ async def written_event(connection: Connection, event_id: int) -> EventDetail:
         ' join coordination."AppEventType" t on t."Id" = e."AppEventTypeId") e',
         event_id,
     )
-    return EventDetail(found, [], await _rows(connection, Step, _STEPS, (event_id,)))
 
 
-async def _one_event(connection: Connection, relation: str, event_id: int) -> EventStatus:
-    found = await _rows(connection, EventStatus, f"{relation} where event_id = %s", (event_id,))
+async def _detail(connection: Connection, relation: str, event_id: int) -> EventDetail:
+    found = await _rows(connection, EventStatus, f"{relation} where event_id = %s", event_id)
     if not found:
         raise EventNotFound(
             f"there is no event {event_id}",
             hint="list them with: postroad coordination events",
             event=event_id,
         )
-    return found[0]
+    readers = "coordination.event_readers where event_id = %s order by reader"
+    steps = "coordination.event_history where event_id = %s order by at, place"
+    return EventDetail(
+        found[0],
+        await _rows(connection, EventReader, readers, event_id),
+        await _rows(connection, Step, steps, event_id),
+    )
 
 
 async def summary(connection: Connection) -> Summary:
@@ -187,12 +182,14 @@ async def payloads(
         ' on q.event_id = p."AppEventId" and q.sequence = p."Sequence"'
         ' join coordination."AppEventPayloadStatus" s on s."Id" = p."AppEventPayloadStatusId"'
         ' where p."AppEventId" = %s and p."Sequence" > %s) p order by sequence limit %s',
-        (event_id, after, limit),
+        event_id,
+        after,
+        limit,
     )
 
 
 async def _rows(
-    connection: Connection, shape: type[T], source: str, parameters: Sequence[object] = ()
+    connection: Connection, shape: type[T], source: str, *parameters: object
 ) -> list[T]:
     """Read the columns that the class has as fields."""
     names = ", ".join(get_annotations(shape))

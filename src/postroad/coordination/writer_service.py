@@ -63,7 +63,6 @@ class Writer(PollingService):
         count = await call(connection, "coordination.publish", self._resend)
         if count:
             await notify(connection, calls.PUBLISHED)
-            self.signals.emit("published", count)
         busy_seconds = BUSY_FACTOR * count * (time.perf_counter() - began)
         self._pause_seconds = min(busy_seconds, MAX_BUSY_SECONDS) if count else self._idle_seconds
         return False

@@ -71,12 +71,12 @@ class Gateway(Service):
                 )
                 for dsn in self._databases
             ]
-            known: tuple[list[Shape] | None, list[Shape] | None] = (None, None)
+            shapes: list[Shape] | None = None
+            replicas: list[Shape] | None = None
             while True:
-                found = await self._read_shapes(pools[0], "tracked")
-                copies = await self._read_shapes(pools[-1], "replica")
-                shapes = known[0] if found is None else found
-                replicas = known[1] if copies is None else copies
+                known = shapes, replicas
+                shapes = await self._read_shapes(pools[0], "tracked", shapes)
+                replicas = await self._read_shapes(pools[-1], "replica", replicas)
                 if shapes is not None and (shapes, replicas) != known:
                     self._app = make_application(
                         pools,
@@ -93,7 +93,6 @@ class Gateway(Service):
                         )
                         self.announce_ready()
                     self.signals.emit("followed", [shape.name for shape in shapes])
-                known = shapes, replicas
                 if await self.pause(FOLLOW_SECONDS):
                     return
 
@@ -102,7 +101,7 @@ class Gateway(Service):
         await self._app(scope, receive, send)
 
     async def _read_shapes(
-        self, database: Pool, role: Literal["tracked", "replica"]
+        self, database: Pool, role: Literal["tracked", "replica"], known: list[Shape] | None
     ) -> list[Shape] | None:
         try:
             async with database.connection(timeout=FOLLOW_SECONDS) as connection:
@@ -112,4 +111,4 @@ class Gateway(Service):
             level = logging.DEBUG if self._ready.is_set() else logging.WARNING
             logger.log(level, "entities_not_read", extra={"reason": str(failure).strip()})
             self.signals.emit("waiting", str(failure))
-            return None
+            return known

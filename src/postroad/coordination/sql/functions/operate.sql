@@ -78,7 +78,7 @@ begin
   on conflict (name) do update set generation = excluded.generation, at = excluded.at;
   delete from coordination.reader r where r.name = p_reader;
   perform coordination._refuse_if(not found, 'PC008', format('there is no reader %s', left(p_reader, 80)), 'see coordination.readers');
-  perform coordination._clear_alert('coordination.reader.' || p_reader);
+  perform alerts.clear('coordination.reader.' || p_reader);
   perform coordination._decide(array(
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
   perform coordination._conclude(v_low);

@@ -101,7 +101,7 @@ begin
   select r.finished_to, r.generation < v_generation, r.asked_at is not null into v_from, v_copied, v_asked
   from coordination.reader r where r.name = v_reader;
   v_from := coalesce(v_from, 0);
-  if v_asked then perform coordination._clear_alert('coordination.reader.' || v_reader); end if;
+  if v_asked then perform alerts.clear('coordination.reader.' || v_reader); end if;
   insert into coordination.reader as r (name, finished_to, generation) values (v_reader, v_to, v_generation)
   on conflict (name) do update set finished_to = greatest(r.finished_to, excluded.finished_to), generation = excluded.generation, heard_at = coordination.now(),
     asked_at = null;

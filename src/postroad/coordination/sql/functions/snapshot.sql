@@ -63,7 +63,7 @@ begin
   end loop;
   set constraints all immediate;
   delete from coordination.payload p using coordination.staging s where s.event_id = p.event_id;
-  perform coordination._clear_alert(coordination._parked_key(s.event_id)) from coordination.staging s where s.reason is not null;
+  perform alerts.clear(coordination._parked_key(s.event_id)) from coordination.staging s where s.reason is not null;
   delete from coordination.staging;
   -- A decision about a later event is sent again when this Reader reports the event.
   delete from coordination.early_decision;

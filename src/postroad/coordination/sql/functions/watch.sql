@@ -29,7 +29,7 @@ begin
     update coordination.reader r set asked_at = v_now where r.name = v_reader.name;
     perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'ask', 'reader', v_reader.name));
     if v_reader.heard_at < v_now - p_alarm then
-      perform coordination._raise_alert('coordination.reader.' || v_reader.name, 'warning',
+      perform alerts.raise('coordination.reader.' || v_reader.name, 'coordination', 'warning',
         format('reader %s is silent', v_reader.name),
         format('last report at %s; its events wait for it and are applied when it is back', v_reader.heard_at));
     end if;

@@ -138,7 +138,7 @@ begin
     case when p_state = 'Canceled' and p_event.outcome is distinct from 'cancel' then p_event.reason end);
   -- It may have been parked: a retry resets the attempts, but not the reason.
   if p_event.reason is not null and p_event.vote is distinct from 'no' then
-    perform coordination._clear_alert(coordination._parked_key(p_event.event_id));
+    perform alerts.clear(coordination._parked_key(p_event.event_id));
   end if;
   return coordination._report(p_event, p_state);
 end $$;
@@ -159,7 +159,7 @@ begin
   where s.event_id = p_event.event_id returning s.* into v_event;
   if p_waits_for is not null and v_event.reason = p_event.reason then return '[]'; end if;
   if v_event.parked_at is not null then
-    perform coordination._raise_alert(coordination._parked_key(p_event.event_id), 'error',
+    perform alerts.raise(coordination._parked_key(p_event.event_id), 'coordination', 'error',
       format('event %s is parked at reader %s', p_event.event_id, coordination._require('reader')),
       format('%s. Later events of %s wait. Repair it, then: postroad coordination retry %s', p_reason,
         array_to_string(p_event.entities, ', '), p_event.event_id));
@@ -197,4 +197,10 @@ end $$;
 create or replace function coordination._finished_to() returns bigint
 language sql stable set search_path from current as $$
   select coalesce((select min(s.position) - 1 from coordination.staging s), (select p.position from coordination.progress p))
+$$;
+
+-- The key of the alert about a parked event.  Several Readers may raise alerts in the same database.
+create or replace function coordination._parked_key(p_event bigint) returns text
+language sql stable set search_path from current as $$
+  select format('coordination.parked.%s.%s', (select n.name from coordination.node n where n.role = 'reader'), p_event)
 $$;

@@ -41,14 +41,14 @@ begin
       insert into coordination.history (event_id, states, by, note) values (p_event, '{Canceling}', 'writer', v_left);
       perform coordination._report_rollback(p_event);
     end if;
-    perform coordination._raise_alert(v_key, 'error', format('event %s could not be rolled back', p_event),
+    perform alerts.raise(v_key, 'coordination', 'error', format('event %s could not be rolled back', p_event),
       v_left || '. Nothing was restored. Mend the rows, then: postroad coordination retry ' || p_event);
     return false;
   end if;
   update coordination."AppEvent" e set "AppEventStatusId" = coordination._status('Canceled'), "FinishedAt" = coordination.now()
   where e."Id" = p_event;
   insert into coordination.history (event_id, states, by, note) values (p_event, '{Canceled}', 'writer', v_left);
-  perform coordination._clear_alert(v_key);
+  perform alerts.clear(v_key);
   if v_again then perform coordination._report_rollback(p_event); end if;
   return true;
 end $$;
