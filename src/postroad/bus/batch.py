@@ -14,12 +14,13 @@ import math
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from postroad.bus import payload as payloads
 from postroad.bus import request, rows
 from postroad.bus.call import Call
 from postroad.bus.decoding import FIRST_MOMENT
-from postroad.bus.handlers import MAX_CONFLICTS, Handler, is_conflict
+from postroad.bus.handlers import MAX_CONFLICTS, Handler, MessageBatch, is_conflict
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
 from postroad.bus.payload import Payload
@@ -191,7 +192,8 @@ class Batch:
         # mbus.give_back needs it.
         self.record = record
         # The runners of the handlers take from this queue and append to the two lists.
-        self.waiting = deque(messages)
+        is_batch = bool(self._width and messages)
+        self.waiting: deque[Any] = deque([MessageBatch(messages)] if is_batch else messages)
         self.done: list[Message] = []
         self.failures: list[Failure] = []
 

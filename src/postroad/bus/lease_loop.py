@@ -138,9 +138,8 @@ class LeaseLoop(Service):
             try:
                 leased = await self._bus.lease(handler.queue, handler.consumer, amount, handler.ttl)
             except SURVIVABLE as failure:
-                logger.warning(
-                    "worker_interrupted", extra={**self._facts, "reason": str(failure).strip()}
-                )
+                facts = {**self._facts, "reason": str(failure).strip()}
+                logger.warning("worker_interrupted", extra=facts)
                 await self.pause(backoff.next_seconds())
                 continue
             backoff.reset()
@@ -216,15 +215,7 @@ class LeaseLoop(Service):
             failure = error
         seconds = time.perf_counter() - began
         for message in held:
-            self._measure(message, seconds, held.failures.get(message.id, failure))
-            self._conclude(message, answer, held.failures.get(message.id, failure))
-
-    def _measure(self, message: HeldMessage, seconds: float, failure: BaseException | None) -> None:
-        if failure is None:
-            taken_at = message.leased_until - self._handler.ttl
-            self.measures.handled((message,), taken_at, (seconds,))
-        elif judge(failure).is_failure and not message.lost.is_set():
-            self.measures.add("failed", (seconds,))
+            self._conclude(message, answer, held.failures.get(message.id, failure), seconds)
 
     async def _answer(self, messages: MessageBatch[HeldMessage]) -> object:
         """Call the handler, again after a deadlock or a serialization failure."""
@@ -243,10 +234,15 @@ class LeaseLoop(Service):
         raise AssertionError
 
     def _conclude(
-        self, message: HeldMessage, answer: object, failure: BaseException | None
+        self, message: HeldMessage, answer: object, failure: BaseException | None, seconds: float
     ) -> None:
+        if failure is None:
+            taken_at = message.leased_until - self._handler.ttl
+            self.measures.handled((message,), taken_at, (seconds,))
         if message.lost.is_set():
             return
+        if failure is not None and judge(failure).is_failure:
+            self.measures.add("failed", (seconds,))
         is_asked = answer is not None and self._handler.batch is None and asks(message)
         if failure is None and not is_asked:
             self._holder.finish(message.token)

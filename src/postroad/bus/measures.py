@@ -5,21 +5,14 @@ The bounds are those of `mbus._bounds`. Values are collected per batch, without 
 
 from __future__ import annotations
 
-import logging
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 
-from postroad.bus.client import AsyncBus
 from postroad.bus.message import LeasedMessage, Message, unread
-from postroad.bus.reconnect import SURVIVABLE
-from postroad.service import Service
 
-logger = logging.getLogger(__name__)
-
-MEASURE_INTERVAL = timedelta(seconds=10)
 SECONDS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
     1800, 3600, 21600, 86400,
@@ -88,29 +81,3 @@ class Measures:
             return None
         flat = list(chain.from_iterable(counts[kind] for kind in kinds))
         return (*self._names, kinds, flat, [totals[kind] for kind in kinds])
-
-
-class MeasureReport(Service):
-    """Sends what was measured every ten seconds, and the rest when it is stopped.
-
-    What cannot be sent is dropped: measures are no reason to keep a worker from ending.
-    """
-
-    def __init__(self, bus: AsyncBus, measures: Sequence[Measures]) -> None:
-        super().__init__("measures")
-        self._bus = bus
-        self._measures = measures
-
-    async def run(self) -> None:
-        """Send measures until stopped."""
-        self.announce_ready()
-        is_last = False
-        while not is_last:
-            await self.pause(MEASURE_INTERVAL.total_seconds())
-            is_last = self.stopping.is_set()
-            for taken in [each.take() for each in self._measures]:
-                try:
-                    if taken is not None:
-                        await self._bus.measure(*taken)
-                except SURVIVABLE as failure:
-                    logger.info("measures_dropped", extra={"reason": str(failure).strip()})

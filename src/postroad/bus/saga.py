@@ -85,26 +85,22 @@ class Saga:
         """
         return Sagas(bus).start(self) if isinstance(bus, Bus) else AsyncSagas(bus).start(self)
 
-    def call(self) -> Call[int]:
-        """Return the call that starts it."""
-        call = sql(
-            int,
-            "create_saga",
-            name=self.name,
-            steps=json.dumps(self.steps),
-            data=json.dumps({} if self.data is None else self.data),
-            deadline=zoned("deadline", self.deadline),
-            pivot=self.pivot,
-            is_parallel=self.is_parallel,
-            on_completed=self.on_completed,
-            on_compensated=self.on_compensated,
-        )
-        return replace(call, wakes=[str(step["do"]) for step in self.steps if not step["after"]])
-
 
 def start(saga: Saga) -> Call[int]:
     """Post all messages of a saga, all or none, and return its id."""
-    return saga.call()
+    call = sql(
+        int,
+        "create_saga",
+        name=saga.name,
+        steps=json.dumps(saga.steps),
+        data=json.dumps({} if saga.data is None else saga.data),
+        deadline=zoned("deadline", saga.deadline),
+        pivot=saga.pivot,
+        is_parallel=saga.is_parallel,
+        on_completed=saga.on_completed,
+        on_compensated=saga.on_compensated,
+    )
+    return replace(call, wakes=[str(step["do"]) for step in saga.steps if not step["after"]])
 
 
 class SagaMethods(Methods, Generic[B]):

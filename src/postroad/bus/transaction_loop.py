@@ -176,7 +176,7 @@ class BatchRun:
                 return
             self._running += 1
         try:
-            await (self._handle_all if self._takes_batches else self._handle_some)()
+            await self._handle_waiting()
         except BaseException as error:
             # Nothing of the batch may be committed.
             self.batch.failures.append(Failure(None, error))
@@ -192,7 +192,7 @@ class BatchRun:
         batch = self.batch
         return bool(batch.waiting) and not batch.failures and not self.is_abandoned
 
-    async def _handle_some(self) -> None:
+    async def _handle_waiting(self) -> None:
         batch, share = self.batch, partial(self._session.share, self.batch.has_failed)
         connection, use = share()
         while self._has_more():
@@ -201,56 +201,48 @@ class BatchRun:
                 await use.end()
                 connection, use = share()
             try:
-                message = batch.waiting.popleft()
+                given = batch.waiting.popleft()
             except IndexError:
                 # Another thread took the last message.
                 break
-            began = time.perf_counter()
+            began, failure = time.perf_counter(), None
             try:
-                trace.follow(message)
-                answer = self._function(message, connection)
+                if not self._takes_batches:
+                    trace.follow(given)
+                answer = self._function(given, connection)
                 if self._awaits:
                     answer = await answer
                 if use.is_owner:
                     use.check_open()
-                if answer is not None:
-                    self.answers.add(message, answer)
+                if answer is not None and not self._takes_batches:
+                    self.answers.add(given, answer)
             except BaseException as error:
-                if not self.is_abandoned:
-                    # Also `sys.exit()` and awaiting a cancelled task are failed attempts.
-                    seconds = time.perf_counter() - began
-                    batch.failures.append(Failure(message, use.refusal or error, seconds))
-                elif isinstance(error, asyncio.CancelledError):
-                    raise
+                # Also `sys.exit()` and awaiting a cancelled task are failed attempts.
+                failure = error
+                if self.is_abandoned:
+                    if isinstance(error, asyncio.CancelledError):
+                        raise
+                    break
+            failure, seconds = use.refusal or failure, time.perf_counter() - began
+            if self._takes_batches:
+                self._end_batch(given, failure, seconds)
+            elif failure is not None:
+                batch.failures.append(Failure(given, failure, seconds))
             else:
-                if use.refusal is not None:
-                    batch.failures.append(Failure(message, use.refusal))
-                else:
-                    batch.done.append(message)
-                    batch.seconds.append(time.perf_counter() - began)
+                batch.done.append(given)
+                batch.seconds.append(seconds)
         await use.end()
 
-    async def _handle_all(self) -> None:
-        if self.is_abandoned:
-            return
-        batch, began = self.batch, time.perf_counter()
-        messages = MessageBatch(batch.taken)
-        connection, use = self._session.share(batch.has_failed)
-        try:
-            answer = self._function(messages, connection)
-            if self._awaits:
-                await answer
-            if use.is_owner:
-                use.check_open()
-        except (Retry, Park, TransactionOwned) as error:
-            batch.failures += [Failure(message, error) for message in batch.taken]
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and self.is_abandoned:
-                raise
+    def _end_batch(
+        self, messages: MessageBatch[Message], failure: BaseException | None, seconds: float
+    ) -> None:
+        batch = self.batch
+        if isinstance(failure, Retry | Park | TransactionOwned):
+            batch.failures += [Failure(message, failure) for message in batch.taken]
+        elif failure is not None:
             # The message is unknown: the batch is halved until one message is left.
-            batch.failures.append(Failure(None, error))
+            batch.failures.append(Failure(None, failure))
         else:
-            seconds = time.perf_counter() - began
             self.rejected = [
                 Failure(message, messages.failures[message.id], seconds)
                 for message in batch.taken
@@ -258,7 +250,6 @@ class BatchRun:
             ]
             batch.done += batch.taken
             batch.seconds += [seconds] * (len(batch.taken) - len(self.rejected))
-        await use.end()
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait until all runners have ended, at most that long; return whether all have."""
@@ -296,9 +287,8 @@ class TransactionLoop(Service):
                 self.announce_ready()
                 await self._serve(connection, backoff)
             except SURVIVABLE as failure:
-                logger.warning(
-                    "worker_interrupted", extra={**self._facts, "reason": str(failure).strip()}
-                )
+                facts = {**self._facts, "reason": str(failure).strip()}
+                logger.warning("worker_interrupted", extra=facts)
                 await self.pause(backoff.next_seconds())
             finally:
                 # Closing gives the messages back. For a connection that was cut this has already

@@ -11,7 +11,6 @@ from postroad.bus.client import AsyncBus
 from postroad.bus.handlers import HandlerRegistry, WorkerSettings
 from postroad.bus.lease_loop import LeaseLoop
 from postroad.bus.maintenance import AsyncMaintenance
-from postroad.bus.measures import MeasureReport
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.bus.runners import Runners, TaskRunners, ThreadRunners
@@ -110,7 +109,6 @@ class AsyncWorker(HandlerRegistry, Service):
                 )
                 for handler in self._handlers
             ]
-            services.append(MeasureReport(bus, [loop.measures for loop in self._loops]))
             services.append(WorkerReports(bus, self._loops))
             await self.supervise(*services, *self._loops)
             try:
