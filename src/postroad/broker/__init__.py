@@ -19,9 +19,8 @@ publish ──> ready ──lease──> with a worker ──ack──> gone
    └──eta──> delayed               └──reject──> dmq
 ```
 
-**Pieces.** `transport` and `channel` are what Kombu calls; `leases` and `upkeep` run beside the
-loop of a worker; `results` is Celery's result backend; `sql/` holds exchanges, queues, bindings and
-results.
+**Modules.** `transport` and `channel` are what Kombu calls; `leases` and `upkeep` run beside the
+loop of a worker; `results` is Celery's result backend.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
 | `mbus://user:password@host:5432/name?sslmode=require` | that one; any option of libpq |
 | `mbus+postgresql://…` | the same, with libpq's own URL after the plus |
 
-The embedded server is started by the first user in a process and used until the process ends.
-Forked children use the one of their parent.
+The embedded server is started by the first user in a process; forked children use it too.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ def masked(url: str, mask: str = "**") -> str:
 
 
 _guard = threading.Lock()
-_embedded: EmbeddedServer | None = None
-_embedded_by: int | None = None
+# With the process that has started it.
+_embedded: tuple[EmbeddedServer, int] | None = None
 
 
 def _default_database() -> str:
@@ -71,21 +70,22 @@ def _default_database() -> str:
     settings = load({}, None).settings
     if settings.database_url is not None:
         return settings.database_url.get_secret_value()
-    global _embedded, _embedded_by
+    global _embedded
     with _guard:
         if _embedded is None:
             server = EmbeddedServer.of(settings)
             server.start()
-            _embedded, _embedded_by = server, os.getpid()
+            _embedded = server, os.getpid()
             atexit.register(_stop_embedded)
-        elif _embedded_by == os.getpid():
-            _embedded.revive()
-        return _embedded.dsn()
+        server, owner = _embedded
+        if owner == os.getpid():
+            server.revive()
+        return server.dsn()
 
 
 def _stop_embedded() -> None:
-    if _embedded is not None and _embedded_by == os.getpid():
-        _embedded.stop()
+    if _embedded is not None and _embedded[1] == os.getpid():
+        _embedded[0].stop()
 
 
 def _forget_lock() -> None:

@@ -18,7 +18,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
 from postroad.broker import codec
-from postroad.broker.quality import Quality
+from postroad.broker.codec import Delivery
 from postroad.broker.routes import Route
 from postroad.postgres.calls import invocation
 
@@ -26,12 +26,57 @@ if TYPE_CHECKING:
     from postroad.broker.transport import Transport
 
 KINDS = ("direct", "topic", "fanout")
+# The largest batch, also without a limit, so that other consumers get messages too.
+MAX_BATCH = 100
 PUBLISH = (
     # Every value is sent as text, by whatever driver.
     "select broker.publish(exchange => $1, routing_key => $2, data => $3,"
     " level => $4::text::integer, delayed_until => $5::text::timestamptz,"
     " expires => $6::text::timestamptz)"
 )
+
+
+class Quality:
+    """Kombu's QoS. Acks may come from any thread; the operations used here are atomic on a dict."""
+
+    def __init__(self, channel: Channel, prefetch_count: int = 0) -> None:
+        self.channel = channel
+        self.prefetch_count = prefetch_count or 0
+        self.delivered: dict[str, Any] = {}
+
+    def free_slots(self) -> int:
+        """Return how many more messages may be delivered."""
+        if not self.prefetch_count:
+            return MAX_BATCH
+        return min(max(self.prefetch_count - len(self.delivered), 0), MAX_BATCH)
+
+    def can_consume(self) -> bool:
+        """Return whether a message may be delivered."""
+        return self.free_slots() > 0
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Count a delivered message."""
+        self.delivered[delivery_tag] = message
+
+    def ack(self, delivery_tag: str) -> None:
+        """Acknowledge a message."""
+        if self.delivered.pop(delivery_tag, None) is not None:
+            self.channel.acknowledge(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Return a message to its queue, or dead-letter it."""
+        if self.delivered.pop(delivery_tag, None) is not None:
+            self.channel.refuse(delivery_tag, requeue=requeue)
+
+    def restore_unacked(self, stderr: Any = None) -> list[Any]:  # noqa: ARG002
+        """Return every unacknowledged message to its queue."""
+        tags = list(self.delivered)
+        self.delivered.clear()
+        self.channel.release(tags)
+        return []
+
+    # Kombu's name for it at the end of a channel.
+    restore_unacked_once = restore_unacked
 
 
 class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
@@ -54,12 +99,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         return to_rabbitmq_queue_arguments(arguments, **options)
 
     def exchange_declare(
-        self,
-        exchange: str | None = None,
-        type: str = "direct",
-        *_: Any,
-        passive: bool = False,
-        **__: Any,
+        self, exchange: Any = None, type: str = "direct", *_: Any, passive: bool = False, **__: Any
     ) -> None:
         """Create an exchange unless it exists."""
         kind = type or "direct"
@@ -68,13 +108,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             if self._call("find_exchange", name) is None:
                 raise not_found("exchange", name, "exchange_declare")
             return
-        if kind not in KINDS:
-            problem = f"PRECONDITION_FAILED - exchange type {kind!r} is not supported"
-            raise ChannelError(problem, (40, 10), "Channel.exchange_declare", "503")
-        found = self._call("declare_exchange", name, kind)
-        if found != kind:
-            problem = f"PRECONDITION_FAILED - exchange {name!r} is of type {found!r}, not {kind!r}"
-            raise ChannelError(problem, (40, 10), "Channel.exchange_declare", "406")
+        problem, code = f"exchange type {kind!r} is not supported", "503"
+        if kind in KINDS:
+            found = self._call("declare_exchange", name, kind)
+            if found == kind:
+                return
+            problem, code = f"exchange {name!r} is of type {found!r}, not {kind!r}", "406"
+        problem = f"PRECONDITION_FAILED - {problem}"
+        raise ChannelError(problem, (40, 10), "Channel.exchange_declare", code)
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, **_: Any) -> None:
         """Delete an exchange and its bindings."""
@@ -97,13 +138,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
                 raise not_found("queue", name, "queue_declare")
             return queue_declare_ok_t(name, self._size(name), 0)
         options = arguments or {}
+        message_ttl = _milliseconds(options.get("x-message-ttl"))
         expires_after = _milliseconds(options.get("x-expires"))
-        self.connection.routes.declare(
-            name,
-            is_temporary=exclusive or (auto_delete and expires_after is not None),
-            message_ttl=_milliseconds(options.get("x-message-ttl")),
-            expires_after=expires_after,
-        )
+        is_temporary = exclusive or (auto_delete and expires_after is not None)
+        self.connection.routes.declare(name, is_temporary, message_ttl, expires_after)
         return queue_declare_ok_t(name, 0, 0)
 
     def queue_bind(
@@ -125,12 +163,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
     ) -> None:
         """Delete a queue with its messages and bindings."""
-        if if_empty and self._size(queue):
-            return
-        if if_unused and self.connection.consumption.is_watched(queue):
-            return
-        self.connection.routes.forget(queue)
-        self._call("delete_queue", queue)
+        is_used = if_unused and self.connection.consumption.is_watched(queue)
+        if not is_used and not (if_empty and self._size(queue)):
+            self.connection.routes.forget(queue)
+            self._call("delete_queue", queue)
 
     def get_table(self, exchange: str) -> list[tuple[str, None, str]]:
         """Return the bindings of an exchange."""
@@ -158,16 +194,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     # Publishing.
 
     def basic_publish(
-        self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any
+        self, message: Delivery, exchange: str, routing_key: str, **_: Any
     ) -> int | None:
         """Post to every queue that the routing key selects; durable on return."""
         if self.connection is None:
             # Kombu reconnected while it declared a queue, and still uses the old channel.
             raise RecoverableConnectionError("the connection of this channel is closed")
-        properties = message["properties"]
-        properties.setdefault("delivery_info", {}).update(
-            exchange=exchange, routing_key=routing_key
-        )
+        information = message["properties"].setdefault("delivery_info", {})
+        information |= {"exchange": exchange, "routing_key": routing_key}
         due = codec.due_at(message)
         if due is not None and due <= datetime.now(UTC):
             due = None
@@ -179,44 +213,28 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             if not route.is_temporary:
                 self._post(route, message, level, due)
                 return None
-        expires = codec.expires_at(message, None, due)
-        [[count]] = self.connection.link.run_prepared(
-            PUBLISH,
-            exchange,
-            routing_key,
-            codec.encode(message),
-            str(level),
-            codec.moment(due),
-            codec.moment(expires),
-        )
+        times = codec.moment(due), codec.moment(codec.expires_at(message, None, due))
+        given = exchange, routing_key, codec.encode(message), str(level), *times
+        [[count]] = self.connection.link.run_prepared(PUBLISH, *given)
         return int(count or 0)
 
-    def _post(
-        self, route: Route, message: dict[str, Any], level: int, due: datetime | None
-    ) -> None:
-        text = codec.encode(message)
-        for is_last in (False, True):
+    def _post(self, route: Route, message: Delivery, level: int, due: datetime | None) -> None:
+        text, routes = codec.encode(message), self.connection.routes
+        for _ in range(2):
             if level and level not in route.levels:
-                route = self.connection.routes.add_level(route, level)
+                route = routes.add_level(route, level)
             expires = codec.expires_at(message, route.message_ttl, due)
-            post = f"select mbus.post_{route.level_name(level)}"
-            link = self.connection.link
+            post, times = "($1), broker.wake($2)", []
+            if due is not None or expires is not None:
+                post = "(data => $1, delayed_until => $2, expires => $3), broker.wake($4)"
+                times = [codec.moment(due), codec.moment(expires)]
+            post = f"select mbus.post_{route.level_name(level)}{post}"
             try:
-                if due is not None or expires is not None:
-                    link.run_prepared(
-                        f"{post}(data => $1, delayed_until => $2, expires => $3), broker.wake($4)",
-                        text,
-                        codec.moment(due),
-                        codec.moment(expires),
-                        str(route.id),
-                    )
-                else:
-                    link.run_prepared(f"{post}($1), broker.wake($2)", text, str(route.id))
+                self.connection.link.run_prepared(post, text, *times, str(route.id))
             except psycopg.errors.UndefinedFunction:
                 # The queue was deleted, and perhaps created again.
-                self.connection.routes.forget(route.name)
-                found = self.connection.routes.find(route.name)
-                if is_last or found is None:
+                routes.forget(route.name)
+                if (found := routes.find(route.name)) is None:
                     return
                 route = found
             else:

@@ -1,8 +1,8 @@
 """Consuming: take messages when they are due, deliver them, acknowledge or reject them.
 
-One object per consuming connection. It listens on the connection's own session; beside it run the
-heartbeat of the leases and the upkeep, each with a session of its own. `poll` is called by one
-thread at a time; acknowledgements may come from any.
+It listens on the connection's own session; beside it run the heartbeat of the leases and the
+upkeep, each with a session of its own. `poll` is called by one thread at a time; acknowledgements
+may come from any.
 
 A message that cannot be decoded is dead-lettered. So is one whose handler raises in the event loop
 of a worker, because there an exception would end the worker, and the next one with it. In
@@ -64,11 +64,7 @@ class Consumption:
     # Consumers.
 
     def watch(
-        self,
-        channel: Channel,
-        queue: str,
-        consumer_tag: str,
-        deliver: Callable[[Any], Any],
+        self, channel: Channel, queue: str, consumer_tag: str, deliver: Callable[[Any], Any]
     ) -> None:
         """Consume from this queue from now on."""
         self._link.run("select broker.adopt_queue(%s)", (queue,))
@@ -87,12 +83,12 @@ class Consumption:
 
     def unwatch(self, consumer_tag: str) -> None:
         """Stop a consumer."""
-        watch = self._watches.pop(consumer_tag, None)
-        if watch is not None and watch.taken:
-            self.give_back(token for _, _, token, _ in watch.taken)
-            watch.taken.clear()
-        if watch is not None and watch.is_awaited and not self._link.is_closed:
-            self._link.run_prepared(UNAWAIT, str(watch.route.id))
+        if (watch := self._watches.pop(consumer_tag, None)) is not None:
+            if watch.taken:
+                self.give_back(token for _, _, token, _ in watch.taken)
+                watch.taken.clear()
+            if watch.is_awaited and not self._link.is_closed:
+                self._link.run_prepared(UNAWAIT, str(watch.route.id))
         if all(each.route.is_temporary for each in self._watches.values()):
             self._end_upkeep()
 
@@ -124,16 +120,13 @@ class Consumption:
 
     def seconds_to_poll(self) -> float:
         """Return in how many seconds a consumer is due for a poll without a notice."""
-        if any(watch.taken for watch in self._watches.values()):
-            return 0.0
-        now = time.monotonic()
         times = [self._rechecked + RECHECK_SECONDS]
-        times += [
-            watch.defer_until if watch.is_due else watch.poll_at
-            for watch in self._watches.values()
-            if self._free_slots(watch)
-        ]
-        return max(min(times) - now, 0.0)
+        for watch in self._watches.values():
+            if watch.taken:
+                return 0.0
+            if self._free_slots(watch):
+                times.append(watch.defer_until if watch.is_due else watch.poll_at)
+        return max(min(times) - time.monotonic(), 0.0)
 
     def poll(self, *, is_worker: bool = False) -> bool:
         """Take and deliver messages wherever it is due; return whether there were any.
@@ -232,8 +225,7 @@ class Consumption:
             parameters = [str(amount), name]
         first = "set_config('synchronous_commit', 'off', true)"
         if finished:
-            count = len(parameters)
-            first = f"mbus.ackn(${count + 1}, ${count + 2}), {first}"
+            first = f"mbus.ackn($3, $4), {first}"
             parameters += arrays(finished)
         if must_await:
             first = f"{first}, broker.await({watch.route.id})"
@@ -289,18 +281,14 @@ class Consumption:
         return None
 
     def delayed(self, channel: Channel, amount: int) -> list[Any]:
-        """Return messages that wait for their time in the consumed queues, the earliest first.
-
-        They are not taken. A message that cannot be decoded is left out.
-        """
+        """Return delayed messages of the consumed queues, earliest first; they are not taken."""
         queues = [each.queue for each in self._watches.values() if not each.route.is_temporary]
         text = "select queue, data from broker.delayed(%s, %s)"
         messages = []
         for queue, data in self._link.run(text, (queues, amount)):
             try:
-                messages.append(
-                    channel.Message(codec.decode(data, queue, "", False), channel=channel)
-                )
+                raw = codec.decode(data, queue, "", False)
+                messages.append(channel.Message(raw, channel=channel))
             except Exception as failure:  # noqa: BLE001 - hostile text may raise anything
                 logger.info("message_unreadable", extra={"reason": repr(failure)})
         return messages
@@ -352,12 +340,10 @@ class Consumption:
         with self._guard:
             refused, self._refused = self._refused, []
         for token, reason in refused:
-            lease = self._leases.release(token)
-            if lease is None:
-                continue
+            given = {"delay": 0} if reason is None else {"error": reason, "dead_letter": True}
             try:
-                given = {"delay": 0} if reason is None else {"error": reason, "dead_letter": True}
-                self._link.call(calls.nack(lease, **given))
+                if (lease := self._leases.release(token)) is not None:
+                    self._link.call(calls.nack(lease, **given))
             except (psycopg.Error, BusError) as failure:
                 if self._link.is_closed:
                     raise
@@ -367,8 +353,7 @@ class Consumption:
 def _reached_pool(failure: Exception) -> bool:
     """Return whether a task failed while Celery gave it to the pool.
 
-    Then it keeps its slot of the pool, and a worker that went on would run out of slots: it has to
-    end and be restarted.
+    It keeps its slot of the pool, so a worker that went on would run out of slots.
     """
     frames = traceback.walk_tb(failure.__traceback__)
     return any(frame.f_code.co_name == "execute_using_pool" for frame, _ in frames)

@@ -6,7 +6,7 @@ Importing the module replaces Celery's command; the transport does it when a wor
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from celery.worker.control import Panel, inspect_command
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 MAX_SCHEDULED = 1000
 # The priority of ETA tasks in Celery's timer.
 TIMER_PRIORITY = 6
-EARLIEST = datetime.min.replace(tzinfo=UTC)
+EARLIEST = "0001-01-01T00:00:00+00:00"
 
 _in_timer = Panel.data["scheduled"]
 
@@ -29,10 +29,11 @@ _in_timer = Panel.data["scheduled"]
 def scheduled(state: Any, **options: Any) -> list[dict[str, Any]]:
     """List of currently scheduled ETA/countdown tasks."""
     found: list[dict[str, Any]] = _in_timer(state, **options)
-    channel = state.consumer.task_consumer.channel
-    if isinstance(channel.connection, Transport):
-        for message in channel.connection.consumption.delayed(channel, MAX_SCHEDULED):
-            message.accept = state.consumer.task_consumer.accept
+    consumer = state.consumer.task_consumer
+    transport = consumer.channel.connection
+    if isinstance(transport, Transport):
+        for message in transport.consumption.delayed(consumer.channel, MAX_SCHEDULED):
+            message.accept = consumer.accept
             try:
                 request = Request(message, app=state.app, hostname=state.consumer.hostname)
                 eta = request.eta and request.eta.isoformat()
@@ -40,10 +41,6 @@ def scheduled(state: Any, **options: Any) -> list[dict[str, Any]]:
             except Exception as failure:  # noqa: BLE001 - hostile text may raise anything
                 # Such as a task that this worker has not registered; rejected when it is due.
                 logger.info("scheduled_unreadable", extra={"reason": repr(failure)})
-        found.sort(key=_eta)
+        # Tasks without an ETA wait for their rate limit.
+        found.sort(key=lambda task: datetime.fromisoformat(task["eta"] or EARLIEST))
     return found
-
-
-def _eta(task: dict[str, Any]) -> datetime:
-    # Tasks without an ETA wait for their rate limit.
-    return datetime.fromisoformat(task["eta"]) if task["eta"] else EARLIEST

@@ -1,8 +1,8 @@
 """The leases of one consuming connection, kept by `postroad.lease`.
 
-The holder has a thread and a session of its own, because the loop of a worker may be busy with a
-task (pool `solo`) for as long as the task takes. Acks are sent with the next poll of the loop;
-the holder sends those that wait longer than the ack delay. Acks may come from any thread.
+The holder has a thread and a session of its own, because a task may occupy the loop of a worker
+(pool `solo`). Acks come from any thread and are sent with the next poll of the loop; the holder
+sends those that wait longer than the ack delay.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A forked child inherits the descriptor, and one byte of it on the wire would end
 session; closing libpq's connection sends such a byte. So the child closes the bare descriptor and
 marks its links as closed: using one raises the same error as a lost connection.
 
-A link never reconnects. Temporary queues and waits belong to the session, so the owner of the link
-has to declare them again, which is what Kombu does after a connection error.
+A link never reconnects: temporary queues and waits belong to the session, and Kombu declares them
+again after a connection error.
 """
 
 from __future__ import annotations
@@ -95,10 +95,7 @@ class Link:
         return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     def run_prepared(self, text: str, *parameters: str | None) -> list[Texts]:
-        """Run a statement, prepared unless pooled; parameters (`$1`) and values are text.
-
-        It calls libpq directly, at a third of the cost of a cursor.
-        """
+        """Run a statement of texts, prepared unless pooled, at a third of the cost of a cursor."""
         with self._guard:
             raw = self._mine().pgconn
             # The driver's types do not allow a null parameter.

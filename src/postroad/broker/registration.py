@@ -2,8 +2,7 @@
 
 Celery reads the entry points `celery.result_backends`. Kombu has none for transports, but reads
 those of `kombu.serializers` when it is imported; ours names `SERIALIZER`, whose import registers
-the transport. So `Celery(broker="mbus:///")` works wherever Postroad is installed, and
-`import postroad.broker` does the same by hand.
+the transport.
 """
 
 from __future__ import annotations

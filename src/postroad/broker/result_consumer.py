@@ -35,24 +35,23 @@ def bucket_of(key: str) -> int:
 
 
 class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no types
-    """Passes results to Celery as they arrive.
-
-    It holds the locks of the buckets of its tasks; storing a result notifies only if the lock of
-    its bucket is held.
-    """
+    """Passes results to Celery; locks the buckets of its tasks, so that results are announced."""
 
     backend: ResultBackend
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.on_after_fork()
+        self._read_at = self._rechecked = 0.0
+
+    def on_after_fork(self) -> None:
+        """Begin without a session: that of the parent process is dropped."""
         self._guard = threading.RLock()
         self._awaited: set[str] = set()
         self._buckets: set[int] = set()
         self._announced: set[str] = set()
         self._absent: set[str] = set()
-        self._read_at = 0.0
         self._link: Link | None = None
-        self._rechecked = 0.0
 
     def start(self, initial_task_id: str, **_: Any) -> None:
         """Begin to wait."""
@@ -83,7 +82,7 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
         try:
             self._await_buckets()
         except TRANSIENT:
-            self._disconnect()
+            self.stop()
         for meta in result._iter_meta(**kwargs):
             if meta is not None:
                 self.on_state_change(meta, None)
@@ -100,7 +99,7 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
             self._read_announced()
         except TRANSIENT as failure:
             logger.warning("results_interrupted", extra={"reason": str(failure).strip()})
-            self._disconnect()
+            self.stop()
             left = RECONNECT_SECONDS if deadline is None else deadline - time.monotonic()
             time.sleep(min(max(left, 0), RECONNECT_SECONDS))
 
@@ -111,14 +110,12 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
             self.cancel_for(meta["task_id"])
 
     def stop(self) -> None:
-        """End the session."""
-        self._disconnect()
-
-    def on_after_fork(self) -> None:
-        """Drop the session of the parent process."""
-        self._guard = threading.RLock()
-        self._awaited, self._buckets, self._announced, self._link = set(), set(), set(), None
-        self._absent = set()
+        """End the session; the next wait opens another."""
+        with self._guard:
+            link, self._link = self._link, None
+            self._absent.clear()
+            if link is not None:
+                link.close()
 
     def _await_buckets(self) -> Link:
         with self._guard:
@@ -148,10 +145,3 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
         for value in values:
             if value is not None:
                 self.on_state_change(self.backend.decode_result(value), None)
-
-    def _disconnect(self) -> None:
-        with self._guard:
-            link, self._link = self._link, None
-            self._absent.clear()
-            if link is not None:
-                link.close()

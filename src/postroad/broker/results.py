@@ -1,9 +1,8 @@
 """Results of tasks in the same database: `result_backend="mbus://…"`.
 
-A result is one row, written by one call that never overwrites a success. Waiting clients are
-notified by NOTIFY after the commit. A chord counts its parts by name, so a part that ran twice
-after a kill is still one part, and its body is sent again only if the worker died before it could
-record that it was sent.
+A result is one row, written by one call that never overwrites a success. A chord counts its parts
+by name, so a part that ran twice after a kill is still one part, and its body is sent again only if
+the worker died before it could record that it was sent.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
     def __init__(self, *args: Any, url: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, url=url, **kwargs)
         self._link: Link | None = None
-        self.result_consumer = ResultConsumer(
-            self, self.app, self.accept, self._pending_results, self._pending_messages
-        )
+        given = self.app, self.accept, self._pending_results, self._pending_messages
+        self.result_consumer = ResultConsumer(self, *given)
 
     # The database.
 
@@ -57,10 +55,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         return Link(database_of(self.url or "mbus:///"), purpose)
 
     def _run(self, *statements: Statement) -> list[list[TupleRow]]:
-        """Run statements, each a transaction; retry while the database is unavailable.
-
-        All of them are idempotent.
-        """
+        """Run idempotent statements, each a transaction; retry while the database is down."""
         backoff, deadline = Backoff(), time.monotonic() + RETRY_SECONDS
         while True:
             try:
@@ -136,9 +131,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         request: Any = None,
         **_: Any,
     ) -> Any:
-        meta = self._get_result_meta(
-            result=result, state=state, traceback=traceback, request=request
-        )
+        meta = self._get_result_meta(result, state, traceback, request)
         meta["task_id"] = bytes_to_str(task_id)
         # Without reading the state first: the database does not overwrite a success.
         self._set_with_state(self.get_key_for_task(task_id), self.encode(meta), state)
@@ -168,13 +161,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         """Store how many parts end before the body is sent; Celery calls it before the last one."""
         self.set(self.get_key_for_group(group_id, ".s"), str(chord_size))
 
-    def on_chord_part_return(
-        self,
-        request: Any,
-        state: str,  # noqa: ARG002
-        result: Any,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
+    def on_chord_part_return(self, request: Any, *_: Any, **__: Any) -> None:
         """Count a part that has ended; with the last one, send the body."""
         group_id = request.group
         if not group_id or not request.chord:
@@ -198,12 +185,8 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             parts.delete()
 
     def _end_part(self, key: str, request: Any, size: int | None) -> bool | None:
-        [[[is_complete]]] = self._run(
-            (
-                "select broker.end_chord_part(%s, %s, %s, %s)",
-                (key, request.id, size, self._ttl(self.chord_expires)),
-            )
-        )
+        given = key, request.id, size, self._ttl(self.chord_expires)
+        [[[is_complete]]] = self._run(("select broker.end_chord_part(%s, %s, %s, %s)", given))
         return is_complete  # type: ignore[no-any-return]
 
     def _header(self, request: Any) -> GroupResult | None:
@@ -216,19 +199,19 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
 
     def _send_body(self, request: Any, parts: GroupResult) -> None:
         body = maybe_signature(request.chord, app=self.app)
+        values = None
         try:
             values = self._join(parts)
-        except Exception as failure:
-            culprit = next((part for part in parts.results if part.failed()), None)
-            reason = f"Dependency {culprit.id} raised {failure!r}" if culprit else repr(failure)
-            logger.exception("chord_part_failed", extra={"group_id": request.group})
-            self._fail_body(body, reason, failure)
-            return
-        try:
             self.app.amqp._retry_publish(body.delay, values)
         except Exception as failure:
-            logger.exception("chord_body_not_sent", extra={"group_id": request.group})
-            self._fail_body(body, f"Callback error: {failure!r}", failure)
+            event, reason = "chord_body_not_sent", f"Callback error: {failure!r}"
+            if values is None:
+                culprit = next((part for part in parts.results if part.failed()), None)
+                reason = f"Dependency {culprit.id} raised {failure!r}" if culprit else repr(failure)
+                event = "chord_part_failed"
+            logger.exception(event, extra={"group_id": request.group})
+            error = _create_chord_error_with_cause(message=reason, original_exc=failure)
+            self.chord_error_from_stack(callback=body, exc=error)
 
     def _join(self, parts: GroupResult) -> list[Any]:
         """Return the values of parts that have ended, read by one query. Raises that of a part."""
@@ -241,10 +224,6 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             if all(part._cache for part in tasks.values()) and len(tasks) == len(parts.results):
                 return [part.get(timeout=timeout) for part in parts.results]
             return list(parts.join_native(timeout=timeout, propagate=True))
-
-    def _fail_body(self, body: Any, reason: str, failure: Exception) -> None:
-        error = _create_chord_error_with_cause(message=reason, original_exc=failure)
-        self.chord_error_from_stack(callback=body, exc=error)
 
     # The process.
 

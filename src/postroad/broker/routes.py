@@ -50,23 +50,10 @@ class Routes:
         """Read the queue from the database next time."""
         self._known.pop(queue, None)
 
-    def declare(
-        self,
-        queue: str,
-        *,
-        is_temporary: bool,
-        message_ttl: timedelta | None,
-        expires_after: timedelta | None,
-    ) -> None:
-        """Create a queue unless it exists."""
-        self._read(
-            f"select {COLUMNS} from broker.declare_queue(qname => %s, is_temporary => %s,"
-            " message_ttl => %s, expires_after => %s)",
-            queue,
-            is_temporary,
-            message_ttl,
-            expires_after,
-        )
+    def declare(self, queue: str, is_temporary: bool, *times: timedelta | None) -> None:
+        """Create a queue unless it exists; `times` are its message_ttl and expires_after."""
+        text = f"select {COLUMNS} from broker.declare_queue(%s, %s, %s, %s)"
+        self._read(text, queue, is_temporary, *times)
 
     def add_level(self, route: Route, level: int) -> Route:
         """Create the bus queue of a priority; the queue itself may have been deleted."""

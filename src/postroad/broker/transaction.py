@@ -7,11 +7,10 @@ with Session(engine) as session, session.begin():
     bill.apply_async((order.id,), connection=TransactionConnection(session))
 ```
 
-**What it promises.** The task is sent if the transaction commits, and not if it rolls back or the
-process dies. Messages are those of the transport, and a statement that fails raises the error of
-the caller's driver. Nothing is sent again after an error, because the transaction has failed.
-
-A chord is not sent in the transaction: its `apply_async` ignores the connection.
+The task is sent if the transaction commits, and not if it rolls back or the process dies. A
+statement that fails raises the error of the caller's driver, and nothing is sent again, because the
+transaction has failed. A chord is not sent in the transaction: its `apply_async` ignores the
+connection.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ class TransactionConnection(Connection):  # type: ignore[misc]  # Kombu has no t
     """The `connection` of `apply_async` for tasks that are sent with the caller's transaction.
 
     Takes a connection of psycopg, SQLAlchemy or Django, or a session of SQLAlchemy. In code that
-    awaits, call `apply_async` inside `run_sync` of the session or connection.
+    awaits, call `apply_async` inside `run_sync` of the session or connection; otherwise TypeError
+    is raised.
 
     A queue that does not exist is created in the same transaction. The database needs the schema of
-    the broker, which workers install, and the caller's role the function `broker.publish`. Raises
-    TypeError for a connection that has to be awaited.
+    the broker, which workers install, and the caller's role the function `broker.publish`.
     """
 
     def __init__(self, source: Any) -> None:
@@ -120,18 +119,17 @@ class _Channel(Channel):
     def basic_publish(
         self, message: dict[str, Any], exchange: str, routing_key: str, **options: Any
     ) -> int | None:
-        publish: Callable[[], int | None] = partial(
-            super().basic_publish, message, exchange, routing_key, **options
-        )
+        publish = partial(super().basic_publish, message, exchange, routing_key, **options)
         # An exchange alone has no queue that a message could reach.
-        declarations = [*self._exchanges, *self._queues] if self._queues else []
+        steps: list[Callable[[], Any]] = [*self._exchanges, *self._queues] if self._queues else []
+        steps.append(publish)
         self._exchanges, self._queues = [], []
         if exchange and "task" not in (message.get("headers") or {}):
             # An event: Celery ignores its errors, so they must not abort the transaction.
             with self._savepoint():
-                return _publish(declarations, publish)
+                return _last_of(steps)
         # A queue named by the routing key: that the message finds it saves declaring it.
-        return (not exchange and publish()) or _publish(declarations, publish)
+        return (not exchange and publish()) or _last_of(steps)
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
@@ -151,12 +149,9 @@ class _Channel(Channel):
             run("release savepoint postroad_event")
 
 
-def _publish(
-    declarations: list[Callable[[], Any]], publish: Callable[[], int | None]
-) -> int | None:
-    for declare in declarations:
-        declare()
-    return publish()
+def _last_of(steps: list[Callable[[], Any]]) -> int | None:
+    results: list[int | None] = [step() for step in steps]
+    return results[-1]
 
 
 class _Transport(Transport):

@@ -1,11 +1,8 @@
 """The transport `mbus://`: Celery's messages are leased rows of the bus.
 
 A transport is one session on the database, shared by its channels. In a worker the event loop calls
-`tick` before each wait; `drain_events` does the same for everybody else.
-
-When it dies half-way: a publisher before its commit has posted nothing; a worker's messages are
-ready again when its leases end, seconds later; a lost database is a connection error, after which
-Kombu opens a new transport and declares everything again.
+`tick` before each wait; `drain_events` does the same for everybody else. A lost database is a
+connection error, after which Kombu opens a new transport and declares everything again.
 """
 
 from __future__ import annotations
@@ -188,10 +185,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             loop.remove(self.link.fileno())
 
     def _remind_loop(self, has_come: bool, wait: float) -> None:
-        """Wake the loop in time for the next poll.
-
-        The loop has computed its wait before this call, and the pool may have run before it.
-        """
+        """Wake the loop in time for the next poll: it has computed its wait before this call."""
         now = time.monotonic()
         if has_come or not wait:
             self._wake()

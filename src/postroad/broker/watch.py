@@ -9,9 +9,9 @@ due ──poll: full──> due                     there may be more messages
 waiting ──notice, or the slow recheck──> due
 ```
 
-A publisher checks for waiting consumers just before its commit. A message whose publisher checked
-before the wait was registered and committed after the poll gets no notice; so a new wait polls
-again after 20 ms, and a few times more at growing intervals.
+A publisher checks for waiting consumers just before its commit. If that is before the wait was
+registered, and the commit after the poll, there is no notice; so a new wait polls again after
+20 ms, and a few times more at growing intervals.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 -- Records that a part of a chord has ended, and returns whether the body is to be sent now: all parts have ended
--- and broker.end_chord was not called.  A part that runs twice counts once; a worker that dies between the two
--- calls leaves the body to the one that runs its last part again.
--- size null: the value of the result <group_key>.s, which the publisher writes before it publishes the last part; it is read
--- under the lock, because the last part to end may have begun before.  Returns null when it is absent.
+-- and broker.end_chord was not called.  A worker that dies between the two calls leaves the body to the one that runs its last
+-- part again.  size null: the value of the result <group_key>.s, which the publisher writes before it publishes the last part;
+-- it is read under the lock, because the last part to end may have begun before.  Returns null when it is absent.
 -- Locks: an advisory lock on the chord, to the end of the transaction.
 create or replace function broker.end_chord_part(group_key text, task_id text, size integer, ttl interval default null)
 returns boolean

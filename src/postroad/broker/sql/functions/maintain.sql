@@ -1,7 +1,6 @@
--- Maintenance of the bus, with a notice to the consumers of every queue that got messages by it.  Returns how many
--- messages came due or were given back.  Any number of sessions may call it, each in a transaction of its own: one at a time
--- does the work, at most five times a second together, so that its cost does not grow with the number of workers.
--- Locks: an advisory lock to the end of the transaction, without waiting.
+-- Maintains the bus and notifies the consumers of queues that got messages by it; returns how many came due or were given
+-- back.  Any number of sessions may call it, each in a transaction of its own: one at a time does the work, at most five
+-- times a second together.  Locks: an advisory lock to the end of the transaction, without waiting.
 create or replace function broker.maintain() returns bigint
 language plpgsql security definer set search_path from current as $$
 declare

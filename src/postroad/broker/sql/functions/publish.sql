@@ -33,17 +33,14 @@ declare
   v_exchange broker.exchange;
 begin
   if p_exchange = '' then
-    return query select q.* from broker.queue q
-                 where q.name = p_routing_key;
+    return query select q.* from broker.queue q where q.name = p_routing_key;
     return;
   end if;
-  select * into v_exchange from broker.exchange e
-  where e.name = p_exchange;
+  select * into v_exchange from broker.exchange e where e.name = p_exchange;
   if v_exchange.kind = 'direct' then
     return query
     select q.* from broker.binding b join broker.queue q on q.id = b.queue_id
-    where b.exchange_id = v_exchange.id
-      and b.routing_key = p_routing_key;
+    where b.exchange_id = v_exchange.id and b.routing_key = p_routing_key;
   else
     return query
     select q.* from broker.queue q
