@@ -66,9 +66,8 @@ class AppriseChannel:
                 title=rendered.subject, body=rendered.text, notify_type=apprise.NotifyType.WARNING
             )
         except Exception as failure:  # noqa: BLE001 - a plug-in may raise anything
-            raise DeliveryFailed(
-                f"{type(failure).__name__}: {failure}", channel=self.name
-            ) from None
+            reason = f"{type(failure).__name__}: {failure}"
+            raise DeliveryFailed(reason, channel=self.name) from None
         finally:
             logger.removeHandler(capture)
         if not is_sent:

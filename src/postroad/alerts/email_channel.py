@@ -52,10 +52,8 @@ class EmailChannel:
         self._port = port or _PORTS[parts.scheme, bool(self._user)]
         self._is_tls = parts.scheme == "smtps"
         self._sender = query.get("from", [f"postroad@{self._host}"])[-1]
-        self.address = (
-            f"{', '.join(self._recipients)} by {parts.scheme}://{self._host}:{port or ''}"
-        )
-        self.address = self.address.rstrip(":")
+        place = f"{parts.scheme}://{self._host}:{port or ''}".rstrip(":")
+        self.address = f"{', '.join(self._recipients)} by {place}"
 
     def send(self, rendered: Rendered, timeout: timedelta) -> None:
         """Send; raise DeliveryFailed unless the server accepts it for every recipient."""
@@ -106,9 +104,7 @@ class EmailChannel:
 
 def _reason(failure: Exception) -> str:
     if isinstance(failure, smtplib.SMTPRecipientsRefused):
-        refusals = [
-            f"{who}: {_answer(code, text)}" for who, (code, text) in failure.recipients.items()
-        ]
+        refusals = [f"{who}: {_answer(*found)}" for who, found in failure.recipients.items()]
         return f"refused for {'; '.join(refusals)}"
     if isinstance(failure, smtplib.SMTPResponseException):
         return _answer(failure.smtp_code, failure.smtp_error)

@@ -93,8 +93,7 @@ async def retry(connection: Connection, notice: int) -> bool:
 async def try_channel(connection: Connection, channel: Channel, settings: AlertsSettings) -> None:
     """Send a test notice through a channel now, on an autocommit connection.
 
-    If a running sender takes the notice first, its outcome is awaited. Raises ChannelNotFound,
-    DeliveryFailed.
+    If a running sender takes the notice first, its outcome is awaited. Raises DeliveryFailed.
     """
     notice = await call(connection, "alerts.test", channel.name)
     deadline = time.monotonic() + OTHER_SENDER_SECONDS
@@ -104,7 +103,6 @@ async def try_channel(connection: Connection, channel: Channel, settings: Alerts
         if state == "sent":
             return
         if state == "given_up" or time.monotonic() > deadline:
-            raise DeliveryFailed(
-                error or "no sender has reported the outcome", channel=channel.name
-            )
+            reason = error or "no sender has reported the outcome"
+            raise DeliveryFailed(reason, channel=channel.name)
         await asyncio.sleep(POLL_SECONDS)

@@ -42,10 +42,10 @@ def sender_name() -> str:
 async def deliver(
     connection: Connection, channel: Channel, settings: AlertsSettings, notice_id: int | None = None
 ) -> Notice | None:
-    """Take one notice of a channel, send it, and record the outcome.
+    """Take one notice of a channel, send it, and record the outcome; None when nothing is due.
 
-    Returns the notice, or None when nothing is due. Each step is a transaction of its own on an
-    autocommit connection. Raises DeliveryFailed after it was recorded.
+    Each step is a transaction of its own on an autocommit connection. Raises DeliveryFailed after
+    it was recorded.
     """
     wanted = [channel.name], settings.lease, settings.backoff_max, notice_id
     taken = await select(connection, "alerts.take", sender_name(), *wanted)
@@ -79,10 +79,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 class AlertSender(ConnectedService):
-    """Sends reported alerts to the administrator.
-
-    Signals: `sent` with the notice, `failed` with the error.
-    """
+    """Sends reported alerts. Signals: `sent` with the notice, `failed` with the error."""
 
     def __init__(self, dsn: str, settings: AlertsSettings, *, is_pooled: bool = False) -> None:
         super().__init__("alert sender")

@@ -1,4 +1,4 @@
--- Sets who handles a problem; null: it has no owner.  Acknowledges its open episode, which then has the same name.
+-- Sets who handles a problem (null: it has no owner) and acknowledges its open episode by the same name.
 -- A key without an alert is accepted: the console shows problems that raise none.  Locks: the rows of the key.
 create or replace function alerts.own(p_key text, p_owner text) returns void
 language plpgsql security definer set search_path from current as $$

@@ -1,6 +1,5 @@
--- Report a problem, in the caller's transaction: a rolled back report never happened.
--- Raising an open key again increments its count and sends no further notice.  Takes no lock.
--- severity: info, warning, error or critical.  Errors: MA001.
+-- Report a problem, in the caller's transaction; an open key again increments its count and sends no further notice.
+-- severity: info, warning, error or critical.  Takes no lock.  Errors: MA001.
 create or replace function alerts.raise(p_key text, p_room text, p_severity text, p_title text, p_body text default '')
 returns void
 language plpgsql security definer set search_path from current as $$

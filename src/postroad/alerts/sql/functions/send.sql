@@ -1,6 +1,5 @@
--- Take the next notice that is due on one of these channels, for p_lease; no row: there is none.
--- p_notice: that one only.  Two senders never hold the same notice: the row is locked while it is taken, and a lease
--- has its own token.  A lease that reaches further than p_lease was given on a clock that has been set back.
+-- Take the next notice that is due on one of these channels, or p_notice only, for p_lease; no row: there is none.
+-- A lease that reaches further than p_lease was given on a clock that has been set back.
 create or replace function alerts.take(
   p_sender text, p_channels text[], p_lease interval, p_backoff_max interval default '1 hour',
   p_notice bigint default null)
@@ -29,8 +28,7 @@ begin
     returning n.id, n.channel, n.kind, n.items, n.attempts, n.lease_token, n.created_at;
 end $$;
 
--- Records that a notice was sent, also by a sender that has lost its lease: it has sent it nevertheless.
--- Clears the alert about the channel's failure, if there is one.
+-- Records that a notice was sent, also by a sender that has lost its lease, and clears the alert about the channel's failure.
 create or replace function alerts.sent(p_notice bigint) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -43,32 +41,28 @@ begin
 end $$;
 
 -- Records a failed attempt: retry after a delay that doubles up to p_backoff_max, with jitter; give up when the notice is
--- older than p_give_up_after.  Returns the state.  A call of a sender whose lease has ended is ignored.  The third failure in a row is itself an alert, for the other channels.
+-- older than p_give_up_after.  Returns the state; null for a lost lease.  The third failure in a row is an alert for the others.
 create or replace function alerts.failed(
   p_notice bigint, p_token bigint, p_error text, p_backoff interval, p_backoff_max interval, p_give_up_after interval)
 returns text
 language plpgsql security definer set search_path from current as $$
 declare
-  v_now      constant timestamptz := alerts.now();
-  v_state    text;
-  v_channel  text;
-  v_attempts integer;
-  v_kind     text;
+  v_now    constant timestamptz := alerts.now();
+  v_notice alerts.notice;
 begin
   update alerts.notice n
   set state = case when n.kind = 'test' or n.created_at < v_now - p_give_up_after then 'given_up' else 'waiting' end,
       due_at = v_now + least(p_backoff * 2 ^ least(n.attempts - 1, 30), p_backoff_max) * (0.5 + random() / 2),
       error = left(p_error, 1000), leased_until = null
-  where n.id = p_notice and n.lease_token = p_token and n.state = 'sending'
-  returning n.state, n.channel, n.attempts, n.kind into v_state, v_channel, v_attempts, v_kind;
+  where n.id = p_notice and n.lease_token = p_token and n.state = 'sending' returning n.* into v_notice;
   if found then
     update alerts.attempt t set outcome = 'failed', error = left(p_error, 1000), ended_at = v_now
     where t.notice_id = p_notice and t.outcome is null;
     -- The caller of a test sees the answer of the channel.
-    if v_kind <> 'test' and (v_attempts = 3 or v_state = 'given_up') then
-      perform alerts.raise('alerts/channel/' || v_channel, 'alerts', 'error',
-        format('the channel %s does not take notices', v_channel), p_error);
+    if v_notice.kind <> 'test' and (v_notice.attempts = 3 or v_notice.state = 'given_up') then
+      perform alerts.raise('alerts/channel/' || v_notice.channel, 'alerts', 'error',
+        format('the channel %s does not take notices', v_notice.channel), p_error);
     end if;
   end if;
-  return v_state;
+  return v_notice.state;
 end $$;

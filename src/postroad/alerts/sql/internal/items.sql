@@ -1,12 +1,10 @@
 -- What was not sent to a channel yet: episodes that began or grew worse, and all-clears of those that were sent.
--- `since` is when the item became due.  A channel gets no item about its own failure.
--- What is muted is not sent before the mute ends; its all-clear is, if it was sent before.
--- An episode that was cleared before it was sent is not sent: it stays in the list.
+-- `since` is when the item became due.  A channel gets no item about its own failure.  What is muted is not sent before the
+-- mute ends; its all-clear is, if it was sent before.  An episode that was cleared before it was sent is not sent.
 create or replace function alerts._items(p_channel alerts.channel)
 returns table (alert_id bigint, what text, since timestamptz)
 language sql stable set search_path from current as $$
-  select a.id, case when t.alert_id is null then 'raised' else 'worse' end,
-         a.raised_at
+  select a.id, case when t.alert_id is null then 'raised' else 'worse' end, a.raised_at
   from alerts.alert a left join alerts.told t on t.alert_id = a.id and t.channel = p_channel.name
   where a.cleared_at is null
     and alerts._rank(a.severity) >= alerts._rank(p_channel.least_severity)
