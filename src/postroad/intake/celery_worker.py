@@ -1,8 +1,7 @@
 """The Celery application of the intake: broker, schedule, and the processes of its workers.
 
-`create_app` makes it from settings. For Celery's own command line (`celery -A
-postroad.intake.celery_worker:app worker`) the name `app` is made from the environment when it is
-first asked for, not when the module is imported.
+For Celery's own command line (`celery -A postroad.intake.celery_worker:app worker`) the name `app`
+is made from the environment when it is first used, not when the module is imported.
 """
 
 from __future__ import annotations

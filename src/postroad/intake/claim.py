@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from postroad.intake import errors
-from postroad.intake.engine import Engine, alert_key
+from postroad.intake.engine import Engine
 from postroad.lease import Holder, Keeper
 from postroad.postgres.calls import Row
 
@@ -66,10 +66,8 @@ class Claim:
     async def attempt(self, row: Row, work: Callable[..., Awaitable[None]], *given: Any) -> bool:
         """Do the work of one file, or record its failure; return whether it succeeded.
 
-        The file is held on after a success.
-
-        Raises SourceError, StoreError and TemporaryFolderFull: they concern every file, and do not
-        count as an attempt of this one.
+        The file is held on after a success. Raises the errors that concern every file and are no
+        attempt of this one: SourceError, StoreError, TemporaryFolderFull.
         """
         file_id = row["id"]
         try:
@@ -111,7 +109,7 @@ class Claim:
         if status == "failed":
             logger.error("file_failed", extra={"file_id": file_id, "reason": problem})
             title = f"File {file_id} could not be imported"
-            await self.engine.alert(alert_key("file", file_id), "error", title, problem)
+            await self.engine.alert("file", file_id, title, problem)
 
     async def _extend(self, files: dict[int, Row]) -> set[int]:
         lease = self.engine.settings.lease
@@ -121,10 +119,7 @@ class Claim:
 
 @contextlib.asynccontextmanager
 async def claim(engine: Engine, ids: list[int], step: str) -> AsyncIterator[Claim]:
-    """Claim files for a step and hold them while the block runs; the rest is given back.
-
-    A store or temporary folder that fails ends the block: it is recorded, and nothing is raised.
-    """
+    """Claim files for a step; a store or temporary folder that fails is recorded and ends it."""
     held = Claim(engine)
     since = held.holder.now()
     held.rows = await engine.journal.select("claim", ids, step, engine.owner, engine.settings.lease)
@@ -134,7 +129,7 @@ async def claim(engine: Engine, ids: list[int], step: str) -> AsyncIterator[Clai
         try:
             yield held
             if held.done:
-                await engine.store_works()
+                await engine.works("store", engine.store.name)
         except errors.TemporaryFolderFull as failure:
             await engine.temporary_folder_full(failure)
             await held.give_back(failure.message, TEMPORARY_FOLDER_PAUSE)

@@ -1,11 +1,9 @@
 """What happens to an imported file at its source: it is left, deleted, or moved to a folder.
 
-Only the imported version is touched. A file that has changed since is left, because it is another
-version and will be imported itself. A missing file is no error. The target folder is created; when
-the name is taken there, the id of the file is appended.
-
-Folders are compared by their real paths, which only the server can resolve: one folder can have
-several names, relative to the login folder, absolute, or over a link.
+Only the imported version is touched: a file that has changed since will be imported itself. The
+target folder is created; when the name is taken there, the id of the file is appended. Folders are
+compared by their real paths, because one folder can have several names: relative to the login
+folder, absolute, or over a link.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import logging
 import posixpath
 
 from postroad.intake import errors
-from postroad.intake.engine import Engine, alert_key
+from postroad.intake.engine import Engine
 from postroad.intake.keys import shown_name
 from postroad.intake.source import Source, answering, check_version, encoded, remote_path
 from postroad.intake.temporary import temporary_name
@@ -35,7 +33,7 @@ async def clean_up(engine: Engine) -> int:
         if server["after_import"] == "leave":
             for row in waiting:
                 await engine.journal.change("cleaned", row["id"])
-                done += 1
+            done += len(waiting)
             continue
         try:
             async with engine.lend(server) as source:
@@ -64,12 +62,10 @@ async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
         note = "left at the source: it is another version now"
     except errors.RemoteFileError as failure:
         logger.warning("not_cleaned", extra={"file_id": row["id"], "reason": failure.message})
-        state = await engine.journal.change(
-            "not_cleaned", row["id"], failure.message, engine.settings.max_attempts
-        )
-        if state == "given_up":
+        given = row["id"], failure.message, engine.settings.max_attempts
+        if await engine.journal.change("not_cleaned", *given) == "given_up":
             title = f"File {row['id']} was imported and could not be removed at its source"
-            await engine.alert(alert_key("cleanup", row["id"]), "warning", title, failure.message)
+            await engine.alert("cleanup", row["id"], title, failure.message, "warning")
         return False
     await engine.journal.change("cleaned", row["id"], note)
     return True
@@ -106,10 +102,7 @@ def move_folder_invalid() -> errors.MoveFolderInvalid:
 
 
 async def folder_below(source: Source, server: Row) -> bytes | None:
-    """Return the target folder relative to the watched one; None when it is not below it.
-
-    Raises MoveFolderInvalid when it is the watched folder itself.
-    """
+    """Return the target folder below the watched one, or None. Raises MoveFolderInvalid."""
     if server["after_import"] != "move":
         return None
     watched = await _real_path(source, encoded(server["directory"]))

@@ -1,8 +1,7 @@
 """The context of the intake's Celery tasks: settings, keys, and an event loop for coroutines.
 
-A worker process has one event loop per thread for the lifetime of the thread, so that connections
-are kept between tasks; an idle one is checked before use. Everything is created after the fork, by
-the first task.
+Each thread of a worker process has one event loop for its lifetime, so that connections are kept
+between tasks. Everything is created after the fork, by the first task.
 """
 
 from __future__ import annotations

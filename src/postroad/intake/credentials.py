@@ -27,12 +27,9 @@ class Credentials:
 
     def __post_init__(self) -> None:
         if not self.password and not self.private_key:
-            raise CredentialsInvalid(
-                "credentials need a password or a private key",
-                hint="give --password-file or --key-file",
-            )
-        if self.private_key:
-            self.client_keys()
+            hint = "give --password-file or --key-file"
+            raise CredentialsInvalid("credentials need a password or a private key", hint=hint)
+        self.client_keys()
 
     @property
     def kind(self) -> str:
@@ -59,9 +56,7 @@ class Credentials:
 
     def seal(self, vault: Vault) -> str:
         """Return them sealed, as they are stored."""
-        return vault.seal(
-            json.dumps({name: value for name, value in asdict(self).items() if value})
-        )
+        return vault.seal(json.dumps({name: one for name, one in asdict(self).items() if one}))
 
     @classmethod
     def open(cls, vault: Vault, sealed: str) -> Credentials:

@@ -37,8 +37,7 @@ PAGES_PER_PROMOTION = 10
 async def discover(engine: Engine, server_id: int) -> Row | None:
     """Scan one server once; returns the report, None when it is not to be scanned now.
 
-    Raises the SourceError of a server that cannot be used; it is recorded. The files found carry
-    the current trace, or a new one.
+    Raises SourceError, which is recorded. Files carry the current trace, or a new one.
     """
     with trace.following(trace.current() or trace.new()):
         return await _discover(engine, server_id)
@@ -74,9 +73,9 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
         raise
     finally:
         report["seconds"] = round(SYSTEM_CLOCK.monotonic() - began, 3)
-        await engine.journal.change(
-            "end_scan", server_id, scan, engine.settings.discover_interval, is_whole, Jsonb(report)
-        )
+        interval = engine.settings.discover_interval
+        given = server_id, scan, interval, is_whole, Jsonb(report)
+        await engine.journal.change("end_scan", *given)
     logger.info("server_scanned", extra={"server": server["name"], **report})
     return report
 
@@ -95,6 +94,4 @@ def _hold(engine: Engine, server_id: int, scan: int, since: float) -> Holder[int
 
 async def _see(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> None:
     rows = [(one.path, shown_name(one.path), one.size, one.mtime, one.done_for) for one in page]
-    await engine.journal.change(
-        "see", server_id, scan, *(list(one) for one in zip(*rows, strict=True))
-    )
+    await engine.journal.change("see", server_id, scan, *map(list, zip(*rows, strict=True)))

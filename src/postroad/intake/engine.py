@@ -1,8 +1,4 @@
-"""What one worker process needs to import files: journal, store, vault, connections, settings.
-
-An engine belongs to one event loop. The steps are functions over it: `discovery.discover`,
-`transfer.transfer`, `temporary.upload`, `notice.notify`, `cleanup.clean_up`, `work.reconcile`.
-"""
+"""What one worker process needs to import files: journal, store, vault, connections, settings."""
 
 from __future__ import annotations
 
@@ -38,16 +34,13 @@ FAILURES_UNTIL_ALERT = 3
 PATIENCE = timedelta(seconds=60)
 
 
-def alert_key(
-    kind: Literal["server", "file", "cleanup", "store", "temporary"], name: int | str
-) -> str:
-    """Return the key of the alert about a server, a file, a store or a machine's folder."""
-    return f"intake.{kind}.{name}"
+# What an alert is about: a server, a file, a file's clean-up, a store, or a machine's folder.
+Subject = Literal["server", "file", "cleanup", "store", "temporary"]
 
 
 @dataclass(slots=True)
 class Engine:
-    """Everything that a step needs."""
+    """Everything that a step needs; it belongs to one event loop."""
 
     settings: IntakeSettings
     journal: Journal
@@ -59,11 +52,6 @@ class Engine:
     pool: SourcePool = field(default_factory=SourcePool)
     # True at the start: an earlier process of this machine may have raised the alert.
     may_have_alerted_full: bool = True
-
-    @property
-    def stores(self) -> tuple[Store, ...]:
-        """The store and the temporary folder: where uploads are begun."""
-        return self.store, self.temporary
 
     async def server(self, server_id: int) -> Row:
         """Return a server's row. Raises ServerNotFound."""
@@ -81,20 +69,15 @@ class Engine:
     @contextlib.asynccontextmanager
     async def lend(self, server: Row) -> AsyncIterator[Source]:
         """Lend a connection to a server; a SourceError inside is recorded and raised again."""
-        fingerprint = "\0".join(
-            str(server[name]) for name in ("host", "port", "username", "credentials", "host_key")
-        )
         try:
-            async with self.pool.lend(
-                server["id"], fingerprint, lambda: self.connect(server)
-            ) as source:
+            async with self.pool.lend(server, self.connect) as source:
                 yield source
         except errors.SourceError as failure:
             await self.server_failed(server, failure)
             raise
         # A login alone proves nothing: some servers accept it and then do not answer.
         if server["failures"] or server["status"] == "new":
-            await self.server_works(server["id"])
+            await self.works("server", server["id"])
 
     async def connect(self, server: Row) -> Source:
         """Log in to a server; its host key is pinned if none is, with a warning."""
@@ -107,33 +90,31 @@ class Engine:
             ) from broken
         source = await connect(server, credentials, self.settings.connect_timeout)
         if server["host_key"] is None and source.host_key:
-            await self.journal.change("pin_host_key", server["id"], source.host_key)
-            logger.warning(
-                "host_key_pinned", extra={"server": server["name"], "host_key": source.host_key}
-            )
             server["host_key"] = source.host_key
+            await self.journal.change("pin_host_key", server["id"], source.host_key)
+            shown = {"server": server["name"], "host_key": source.host_key}
+            logger.warning("host_key_pinned", extra=shown)
         return source
 
     async def server_failed(self, server: Row, failure: errors.SourceError) -> None:
         """Record that a server cannot be used; alert after repeated failures or a changed key."""
-        shown = getattr(failure, "shown", None)
-        failures = await self.journal.change(
-            "server_failed", server["id"], failure.status, failure.message, shown
-        )
+        shown = failure.facts.get("shown")
+        given = server["id"], failure.status, failure.message, shown
+        failures = await self.journal.change("server_failed", *given)
         logger.warning("server_failed", extra={"server": server["name"], "reason": failure.message})
-        key, name = alert_key("server", server["id"]), f"SFTP server {server['name']}"
+        name = f"SFTP server {server['name']}"
         if isinstance(failure, errors.HostKeyChanged) and failures:
             text = f"{failure.message}. Shown: {shown}. {failure.hint}"
             title = f"{name} shows another host key and was stopped"
-            await self.alert(key, "critical", title, text)
+            await self.alert("server", server["id"], title, text, "critical")
         elif failures == FAILURES_UNTIL_ALERT:
             text = f"{failure.message}. {failure.hint or ''}"
-            await self.alert(key, "error", f"{name} cannot be used", text)
+            await self.alert("server", server["id"], f"{name} cannot be used", text)
 
-    async def server_works(self, server_id: int) -> None:
-        """Record that a server can be used."""
-        if await self.journal.change("server_works", server_id):
-            await self.journal.call("alerts.clear", alert_key("server", server_id))
+    async def works(self, kind: Literal["server", "store"], name: int | str) -> None:
+        """Record that a server or a store can be used; clear its alert if it had failed."""
+        if await self.journal.change(f"{kind}_works", name):
+            await self.journal.call("alerts.clear", f"intake.{kind}.{name}")
 
     async def store_failed(self, failure: errors.StoreError) -> None:
         """Record that the store cannot be used; alert at the first failure in a row."""
@@ -141,13 +122,7 @@ class Engine:
         logger.warning("store_failed", extra={"store": self.store.name, "reason": failure.message})
         if failures == 1:
             title = "The store of the intake cannot be used"
-            key = alert_key("store", self.store.name)
-            await self.alert(key, "error", title, failure.message)
-
-    async def store_works(self) -> None:
-        """Record that the store can be used."""
-        if await self.journal.change("store_works", self.store.name):
-            await self.journal.call("alerts.clear", alert_key("store", self.store.name))
+            await self.alert("store", self.store.name, title, failure.message)
 
     async def temporary_folder_full(self, failure: errors.TemporaryFolderFull) -> None:
         """Alert that the temporary folder of this machine is full; other machines go on."""
@@ -155,17 +130,19 @@ class Engine:
         logger.warning("temporary_folder_full", extra={"reason": failure.message})
         machine = socket.gethostname()
         title = f"The temporary folder of the intake on {machine} is full"
-        text = f"{failure.message}; {failure.hint}"
-        await self.alert(alert_key("temporary", machine), "error", title, text)
+        await self.alert("temporary", machine, title, f"{failure.message}; {failure.hint}")
 
     async def temporary_folder_works(self) -> None:
         """Clear the alert, if one may have been raised."""
         if self.may_have_alerted_full:
             self.may_have_alerted_full = False
-            await self.journal.call("alerts.clear", alert_key("temporary", socket.gethostname()))
+            await self.journal.call("alerts.clear", f"intake.temporary.{socket.gethostname()}")
 
-    async def alert(self, key: str, severity: Severity, title: str, text: str) -> None:
-        """Raise an alert."""
+    async def alert(
+        self, kind: Subject, name: int | str, title: str, text: str, severity: Severity = "error"
+    ) -> None:
+        """Raise the alert of a server, a file, a store or a machine's folder."""
+        key = f"intake.{kind}.{name}"
         await self.journal.call("alerts.raise", key, "intake", severity, title, text)
 
     async def close(self) -> None:
@@ -176,11 +153,7 @@ class Engine:
 
 
 def open_journal(dsn: str, *, is_pooled: bool = False) -> Journal:
-    """Return the journal: each step of a file is a call of a function, durable on return.
-
-    A call whose answer was lost is repeated: the functions check the token of the lease, or change
-    nothing the second time.
-    """
+    """Return the journal; calls are repeated, as its functions check the token of the lease."""
     return Journal(dsn, "intake", patience=PATIENCE, is_pooled=is_pooled)
 
 

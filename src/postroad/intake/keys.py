@@ -15,7 +15,7 @@ MAX_PART_BYTES = 200
 MAX_KEY_BYTES = 900
 DIGEST_CHARACTERS = 20
 
-_UNSAFE = set('%\\"<>|?*:\x7f')
+_UNSAFE = set('~%\\"<>|?*:\x7f')
 
 
 def shown_name(path: bytes) -> str:
@@ -37,12 +37,8 @@ def object_key(prefix: str, path: bytes, version: int) -> str:
 
 def _part(part: bytes) -> str:
     text = part.decode("utf-8", "surrogateescape")
-    written = "".join(
-        one if one.isprintable() and one not in _UNSAFE and one != "~" else _encode(one)
-        for one in text
-    )
-    if not written:
-        return "%"
+    safe = (one if one.isprintable() and one not in _UNSAFE else _encode(one) for one in text)
+    written = "".join(safe) or "%"
     if written.startswith("."):
         written = "%2E" + written[1:]
     if written.endswith((" ", ".")):

@@ -1,9 +1,8 @@
 """Lists a folder of an SFTP server page by page; never holds a whole folder in memory.
 
 Links are ignored unless the server's settings follow them; then each folder is entered once, by its
-real path, so that a loop of links ends. A folder that may not be read is reported and skipped; only
-the watched folder itself must be readable. The folder into which imported files are moved is not
-entered.
+real path, so that a loop of links ends. Only the watched folder must be readable; others are
+reported and skipped. The folder into which imported files are moved is not entered.
 """
 
 from __future__ import annotations

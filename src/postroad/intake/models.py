@@ -5,8 +5,7 @@ IntakeBase.prepare(engine)      # once: the columns are read from the database
 files = session.scalars(select(ImportedFile).join(SftpServer))
 ```
 
-The state of a file is changed by functions of the schema, never by an assignment: the states guard
-leases, notices and versions.
+The state of a file is changed by functions of the schema, never by an assignment.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 import asyncssh
@@ -153,10 +153,8 @@ async def reimport(connection: Connection, ids: Sequence[int]) -> Row:
 
 async def rotate_credentials(connection: Connection, vault: Vault) -> int:
     """Seal all credentials with the newest key; returns how many. Raises SealBroken."""
-    cursor = await connection.execute(
-        "select id, credentials from intake.sftp_servers order by id for update"
-    )
-    rows = await cursor.fetchall()
+    text = "select id, credentials from intake.sftp_servers order by id for update"
+    rows = await (await connection.execute(text)).fetchall()
     sealed = [vault.rotate(row[1]) for row in rows]
     await _call(connection, "reseal", [row[0] for row in rows], sealed)
     return len(rows)
@@ -174,27 +172,22 @@ async def _change(connection: Connection, server_id: int, values: dict[str, Any]
 
 
 def _checked(values: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
-    _check_move(server)
+    """Reject a folder that is wrong as written; real paths are compared before each scan."""
+    if server.get("after_import") == "move" and server.get("move_to"):
+        root = posixpath.normpath(server.get("directory") or ".")
+        wanted = posixpath.normpath(server["move_to"])
+        if posixpath.normpath(posixpath.join(root, wanted)) == root:
+            raise move_folder_invalid()
+        if root != "." and not root.startswith("/") and f"{wanted}/".startswith(f"{root}/"):
+            raise errors.MoveFolderInvalid(
+                f"{wanted} below the watched folder would be {posixpath.join(root, wanted)}",
+                hint="move_to is relative to the watched folder: leave its name out, or give a path"
+                " from the root",
+            )
     given = dict(values)
     if given.get("host_key"):
         given["host_key"] = _public_key(given["host_key"])
     return given
-
-
-def _check_move(server: Mapping[str, Any]) -> None:
-    """Reject a folder that is wrong as written; real paths are compared before each scan."""
-    if server.get("after_import") != "move" or not server.get("move_to"):
-        return
-    root = posixpath.normpath(server.get("directory") or ".")
-    wanted = posixpath.normpath(server["move_to"])
-    if posixpath.normpath(posixpath.join(root, wanted)) == root:
-        raise move_folder_invalid()
-    if root != "." and not root.startswith("/") and f"{wanted}/".startswith(f"{root}/"):
-        raise errors.MoveFolderInvalid(
-            f"{wanted} below the watched folder would be {posixpath.join(root, wanted)}",
-            hint="move_to is relative to the watched folder: leave its name out, or give a path"
-            " from the root",
-        )
 
 
 def _public_key(text: str) -> str:
@@ -211,10 +204,8 @@ def _public_key(text: str) -> str:
 
 
 def _json(values: Mapping[str, Any]) -> Jsonb:
-    def default(value: timedelta) -> str:
-        return f"{value.total_seconds()} seconds"
-
-    return Jsonb(values, dumps=lambda found: json.dumps(found, default=default))
+    # Only intervals are no JSON, and PostgreSQL reads them as Python writes them.
+    return Jsonb(values, dumps=partial(json.dumps, default=str))
 
 
 _TAKEN = {

@@ -36,7 +36,7 @@ async def try_server(engine: Engine, server_id: int) -> dict[str, Any]:
         return {"works": False, "problem": failure.message, "hint": failure.hint}
     finally:
         await source.close()
-    await engine.server_works(server_id)
+    await engine.works("server", server_id)
     return {"works": True, "host_key": source.host_key, "is_empty": not entries}
 
 

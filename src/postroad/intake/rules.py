@@ -17,12 +17,9 @@ Patterns = tuple[re.Pattern[str], re.Pattern[str]]
 def _compiled(patterns: Sequence[str], is_case_sensitive: bool) -> Patterns:
     """Compile patterns for paths and for names; without any, an expression that never matches."""
     flags = 0 if is_case_sensitive else re.IGNORECASE
-    by_path = [fnmatch.translate(one.lstrip("/")) for one in patterns if "/" in one]
-    by_name = [fnmatch.translate(one) for one in patterns if "/" not in one]
-    return (
-        re.compile("|".join(by_path) or "(?!)", flags),
-        re.compile("|".join(by_name) or "(?!)", flags),
-    )
+    by_path = "|".join(fnmatch.translate(one.lstrip("/")) for one in patterns if "/" in one)
+    by_name = "|".join(fnmatch.translate(one) for one in patterns if "/" not in one)
+    return re.compile(by_path or "(?!)", flags), re.compile(by_name or "(?!)", flags)
 
 
 class Rules:

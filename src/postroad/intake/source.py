@@ -1,10 +1,9 @@
 """A connection to an SFTP server, and its failures as errors of the intake.
 
-aes128-gcm comes first: it is half again as fast as the library's own first choice. The host key is
-checked against the pinned one before any credential is sent. Without a pinned key the first one
-seen is pinned, except that a password is not sent to an unknown host unless the operator allowed
-it (`trusts_first_key`): a signature with a private key reveals nothing, a password does. No exec
-channel is opened, no file of the user's own SSH configuration is read.
+The host key is checked against the pinned one before any credential is sent. Without a pinned key
+the first one seen is pinned, except that a password is not sent to an unknown host unless the
+operator allowed it (`trusts_first_key`): a signature with a private key reveals nothing, a password
+does. No exec channel is opened, no file of the user's own SSH configuration is read.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 import asyncssh
+from asyncssh import SSHKey
 from asyncssh.public_key import get_default_public_key_algs
 
 from postroad.intake import errors
@@ -23,6 +23,7 @@ from postroad.intake.credentials import Credentials
 from postroad.intake.ssh_writes import batch_writes
 from postroad.postgres.calls import Row
 
+# The first is half again as fast as the library's own first choice.
 CIPHERS = (
     "aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com",
     "aes128-ctr", "aes256-ctr",
@@ -96,38 +97,29 @@ class Source:
 class _Client(asyncssh.SSHClient):
     """Records the key that the server shows; accepts a pinned key, or the first one if allowed."""
 
-    def __init__(self, pinned: list[asyncssh.SSHKey], *, trusts_first_key: bool) -> None:
+    def __init__(self, pinned: list[SSHKey], *, trusts_first_key: bool) -> None:
         self.pinned = pinned
         self.trusts_first_key = trusts_first_key
-        self.shown: asyncssh.SSHKey | None = None
+        self.shown: SSHKey | None = None
 
-    def validate_host_public_key(
-        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
-    ) -> bool:
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: SSHKey) -> bool:
         """Return whether credentials may be sent to the host with this key."""
         del host, addr, port
         self.shown = key
         return key in self.pinned if self.pinned else self.trusts_first_key
 
 
-def exported(key: asyncssh.SSHKey) -> str:
+def exported(key: SSHKey) -> str:
     """Return a public key as text, without its comment."""
     return " ".join(key.export_public_key().decode().split()[:2])
 
 
 async def connect(server: Row, credentials: Credentials, timeout: timedelta) -> Source:
-    """Log in to a server by its row and open an SFTP session.
-
-    Raises SourceUnreachable, LoginRefused, HostKeyUnpinned, HostKeyChanged, CredentialsInvalid.
-    """
-    pinned = [
-        asyncssh.import_public_key(line)
-        for line in (server["host_key"] or "").splitlines()
-        if line.strip()
-    ]
-    client = _Client(
-        pinned, trusts_first_key=server["trusts_first_key"] or credentials.password is None
-    )
+    """Log in by a server's row and open an SFTP session. Raises SourceError, CredentialsInvalid."""
+    lines = filter(str.strip, (server["host_key"] or "").splitlines())
+    pinned = [asyncssh.import_public_key(line) for line in lines]
+    trusts_first_key = server["trusts_first_key"] or credentials.password is None
+    client = _Client(pinned, trusts_first_key=trusts_first_key)
     seconds = timeout.total_seconds()
     options: dict[str, Any] = {}
     if pinned:
@@ -168,12 +160,9 @@ async def connect(server: Row, credentials: Credentials, timeout: timedelta) -> 
     return Source(connection, sftp, exported(client.shown) if client.shown else "")
 
 
-def _login_failure(
-    failure: BaseException, where: str, username: str, client: _Client
-) -> BaseException:
-    if isinstance(failure, asyncssh.HostKeyNotVerifiable) or (
-        isinstance(failure, asyncssh.KeyExchangeFailed) and client.pinned
-    ):
+def _login_failure(failure: BaseException, where: str, user: str, client: _Client) -> BaseException:
+    other_keys = client.pinned and isinstance(failure, asyncssh.KeyExchangeFailed)
+    if other_keys or isinstance(failure, asyncssh.HostKeyNotVerifiable):
         shown = exported(client.shown) if client.shown else None
         if not client.pinned:
             return errors.HostKeyUnpinned(
@@ -190,14 +179,12 @@ def _login_failure(
         )
     if isinstance(failure, asyncssh.PermissionDenied):
         return errors.LoginRefused(
-            f"{where} refuses the login of {username}",
+            f"{where} refuses the login of {user}",
             hint="check user name and credentials: postroad intake servers test NAME",
         )
     if isinstance(failure, (asyncssh.Error, OSError, TimeoutError)):
-        reason = _reason(failure)
-        return errors.SourceUnreachable(
-            f"{where} cannot be reached: {reason}", hint="check host, port and firewall"
-        )
+        text = f"{where} cannot be reached: {_reason(failure)}"
+        return errors.SourceUnreachable(text, hint="check host, port and firewall")
     return failure
 
 

@@ -1,9 +1,8 @@
 """Batches the writes of an SSH connection, at the price of a private attribute of asyncssh.
 
-asyncssh sends each request by a system call of its own, and an empty packet before it by another.
-Here everything that is written in one iteration of the event loop is sent by one call. Without it
-the import of small files takes 11 % more processor time (docs/decisions/0048). Should the attribute
-change, the connection works unbatched.
+asyncssh sends each request by a system call of its own, and an empty packet before it by another:
+11 % more processor time for small files (docs/decisions/0048). Should the attribute change, the
+connection works unbatched.
 """
 
 from __future__ import annotations

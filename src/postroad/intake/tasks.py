@@ -8,7 +8,7 @@ beat ──> discover_all_servers ──> discover_files_on_server ──> downl
 beat ──> reconcile_stuck_files ──> tasks for all files that wait
 ```
 
-Arguments are ids only. The journal decides what a task does, so a task that is delivered twice does
+Arguments are ids only, and the journal decides what a task does: one that is delivered twice does
 nothing the second time, and a lost one is replaced by `reconcile_stuck_files`.
 """
 
@@ -76,10 +76,7 @@ async def discover_all_servers(engine: Engine) -> tuple[int, Work]:
 async def discover_files_on_server(
     engine: Engine, server_id: int
 ) -> tuple[dict[str, Any] | None, Work]:
-    """Scan one server and start the transfers of new files; returns the report.
-
-    A server that cannot be used is recorded and scanned again with backoff.
-    """
+    """Scan one server and start the transfers of new files; returns the report or the problem."""
     try:
         report = await discover(engine, server_id)
     except SourceError as failure:

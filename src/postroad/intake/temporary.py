@@ -1,8 +1,8 @@
 """The step upload: temporary files into the store, for servers with the mode `temporary_file`.
 
 The step transfer has written the file as `<id>.dat` into the temporary folder, by the same
-resumable upload as into a store. When the temporary file is gone, because another machine has it or
-somebody deleted it, or has been changed, the download starts again.
+resumable upload as into a store. When it is gone, because another machine has it or somebody
+deleted it, or has been changed, the download starts again.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ discovered ──claim──> downloading ──┬─ stream ──────
                           └── gone: vanished · changed: superseded
 ```
 
-Size and mtime of a large file are checked before its first byte and after its last one: they must
-be those of the version that was discovered. A small file is checked once, after it was read. Small
-files are stored by one request each, several in flight on one connection, and recorded in batches.
+Size and mtime must be those of the version that was discovered: before the first byte of a large
+file and after its last one, and after a small file was read. Small files are stored by one request
+each, several in flight on one connection, and recorded in batches.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ ONE_READ_BYTES = 32 * 1024
 
 
 async def transfer(engine: Engine, ids: list[int]) -> list[int]:
-    """Fetch files; returns those that went on to the next step.
+    """Fetch files; returns those that went on to the next step. Failures are recorded, not raised.
 
-    The failure of a single file is recorded with it. A source or store that is down is recorded,
-    and its files are given back; nothing is raised.
+    The files of a source or store that is down are given back.
     """
     async with claim(engine, ids, "transfer") as held:
         async for server, rows in engine.by_server(held.rows):
@@ -59,17 +58,15 @@ async def _fetch(held: Claim, server: Row, rows: list[Row], source: Source) -> N
         is_begun = row["upload_id"] and row["store"] == engine.store.name
         is_small = row["filesize"] <= engine.settings.small_bytes and not is_begun
         (small if is_small and is_streamed else large).append(row)
-    if small:
-        await _store_small(held, server, small, source)
+    await _store_small(held, server, small, source)
     for row in large:
         await held.finish(row, _stream if is_streamed else _download, held, server, source)
 
 
 async def _stream(row: Row, held: Claim, server: Row, source: Source) -> None:
     store = held.engine.store
-    upload = Upload(
-        held, store, row, object_key(server["name"], bytes(row["path"]), row["version"])
-    )
+    key = object_key(server["name"], bytes(row["path"]), row["version"])
+    upload = Upload(held, store, row, key)
     digest = await _copy(upload, server, source)
     held.check(row["id"])
     await held.change("uploaded", [row["id"]], store.name, [upload.key], [digest])
@@ -77,8 +74,8 @@ async def _stream(row: Row, held: Claim, server: Row, source: Source) -> None:
 
 async def _download(row: Row, held: Claim, server: Row, source: Source) -> None:
     engine = held.engine
+    upload = Upload(held, engine.temporary, row, temporary_name(row))
     try:
-        upload = Upload(held, engine.temporary, row, temporary_name(row))
         digest = await _copy(upload, server, source)
     except errors.StoreFull:
         raise errors.TemporaryFolderFull(

@@ -1,8 +1,4 @@
-"""Work that waits for tasks, and the way out of every intermediate state.
-
-Expired leases are released by the journal; files that wait for a step get a task; uploads that will
-never be completed are aborted at the store; the clean-up at the sources continues.
-"""
+"""Work that waits for tasks, and the way out of every intermediate state."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from pathlib import PurePath
 from postroad.intake.cleanup import clean_up
 from postroad.intake.engine import Engine
 from postroad.intake.errors import StoreError
+from postroad.intake.temporary import temporary_name
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +30,7 @@ class Work:
 
 async def dispatch(engine: Engine, *server_ids: int) -> Work:
     """Assign the due transfers of servers."""
-    settings = engine.settings
-    limits = (settings.small_bytes, settings.batch_files, BATCH_BYTES)
+    limits = engine.settings.small_bytes, engine.settings.batch_files, BATCH_BYTES
     work = Work()
     for server_id in server_ids:
         batches = await engine.journal.select("pick", server_id, engine.store.name, *limits)
@@ -43,12 +39,10 @@ async def dispatch(engine: Engine, *server_ids: int) -> Work:
 
 
 async def reconcile(engine: Engine) -> Work:
-    """Resume files that no worker holds; returns the work that waits for tasks."""
+    """Release expired leases, abort dead uploads and clean up; returns the work for tasks."""
     waiting = await engine.journal.select("reconcile")
-    servers = await engine.journal.rows(
-        "select id from intake.sftp_servers where is_active order by id"
-    )
-    work = await dispatch(engine, *(row["id"] for row in servers))
+    active = "select id from intake.sftp_servers where is_active order by id"
+    work = await dispatch(engine, *(row["id"] for row in await engine.journal.rows(active)))
     work.uploads += [[one] for row in waiting if row["step"] == "upload" for one in row["ids"]]
     work.notices += [row["ids"] for row in waiting if row["step"] == "notify"]
     await clean_up(engine)
@@ -61,7 +55,7 @@ async def abort_dead_uploads(engine: Engine) -> int:
     count = 0
     try:
         for row in await engine.journal.select("dead_uploads", BATCH_UPLOADS):
-            for store in engine.stores:
+            for store in (engine.store, engine.temporary):
                 if row["store"] == store.name:
                     await store.abort(row["object_key"], row["upload_id"])
                     count += 1
@@ -74,12 +68,21 @@ async def abort_dead_uploads(engine: Engine) -> int:
 async def abort_orphans(engine: Engine) -> int:
     """Abort old uploads and remove old temporary files that no file needs; returns how many.
 
-    Such uploads come from a worker that died before it recorded them, such files from one that was
-    skipped or deleted after its download, or from an older version (`<id>.part`).
+    Their worker died before it recorded them, their file was skipped or deleted, or an older
+    version has left them (`<id>.part`).
     """
     oldest = datetime.now(UTC) - engine.settings.orphan_age
-    count = await _remove_temporary_files(engine, oldest)
-    for store in engine.stores:
+    names = await engine.temporary.old_files(oldest, (".dat", ".part"))
+    rows = await engine.journal.rows(
+        "select f.id from intake.imported_files f where f.id::text = any (%s)"
+        " and f.status in ('downloading', 'downloaded', 'uploading_to_minio')",
+        [PurePath(name).stem for name in names],
+    )
+    unneeded = set(names) - set(map(temporary_name, rows))
+    for name in unneeded:
+        await engine.temporary.remove(name)
+    count = len(unneeded)
+    for store in (engine.store, engine.temporary):
         old = [one for one in await store.open_uploads() if one.begun_at < oldest]
         rows = await engine.journal.select("live_uploads", [one.upload_id for one in old])
         live = {row["live_uploads"] for row in rows}
@@ -88,17 +91,3 @@ async def abort_orphans(engine: Engine) -> int:
                 await store.abort(one.key, one.upload_id)
                 count += 1
     return count
-
-
-async def _remove_temporary_files(engine: Engine, oldest: datetime) -> int:
-    names = await engine.temporary.old_files(oldest, (".dat", ".part"))
-    rows = await engine.journal.rows(
-        "select f.id from intake.imported_files f where f.id::text = any (%s)"
-        " and f.status in ('downloading', 'downloaded', 'uploading_to_minio')",
-        [PurePath(name).stem for name in names],
-    )
-    needed = {f"{row['id']}.dat" for row in rows}
-    unneeded = [name for name in names if name not in needed]
-    for name in unneeded:
-        await engine.temporary.remove(name)
-    return len(unneeded)

@@ -94,7 +94,7 @@ async def test_a_transfer_goes_on_from_its_last_stored_part(
         return await read(source, file, shown, offset, size)
 
     monkeypatch.setattr(Source, "read_range", counted)
-    await engine.store_works()
+    await engine.works("store", engine.store.name)
     await work_off(engine, partner)
     row = partner.file("large.bin")
     assert (row["status"], row["file_hash"]) == ("completed", sha256(data))
@@ -145,7 +145,7 @@ async def test_an_upload_that_was_completed_and_not_noted_is_not_sent_again(
         raise AssertionError("a part was sent again")
 
     monkeypatch.setattr(engine.store, "put_part", refuse)
-    await engine.store_works()
+    await engine.works("store", engine.store.name)
     await work_off(engine, partner)
     row = partner.file("large.bin")
     assert (row["status"], row["file_hash"]) == ("completed", sha256(data))
@@ -167,7 +167,7 @@ async def test_an_upload_that_the_store_has_lost_begins_anew(
     monkeypatch.undo()
     row = partner.file("large.bin")
     await engine.store.abort(row["object_key"], row["upload_id"])
-    await engine.store_works()
+    await engine.works("store", engine.store.name)
     for _ in range(3):
         partner.connection.execute("update intake.imported_files set next_try_at = now()")
         await work_off(engine, partner)

@@ -46,11 +46,8 @@ def create_api(context: IntakeContext, token: str) -> FastAPI:
         openapi_url="/intake/openapi.json",
         redoc_url=None,
     )
-    router = APIRouter(
-        prefix=PREFIX,
-        dependencies=[Depends(BEARER)],
-        responses=problem_responses(401, 404, 409, 422, 503),
-    )
+    problems = problem_responses(401, 404, 409, 422, 503)
+    router = APIRouter(prefix=PREFIX, dependencies=[Depends(BEARER)], responses=problems)
 
     async def read(resource: Resource, *given: Any, **paging: Any) -> Page:
         async with app.state.pool.connection() as connection:

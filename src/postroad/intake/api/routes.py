@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 
@@ -11,10 +11,6 @@ from postroad.intake import operations, probe, status
 from postroad.intake.api import shapes
 from postroad.intake.resources import FILES, SERVERS, TRANSFERS
 from postroad.operate.http import model_of
-from postroad.postgres.calls import Connection
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 servers = APIRouter(prefix="/servers", tags=["servers"])
 files = APIRouter(tags=["files"])
@@ -28,14 +24,11 @@ Verb = Literal["retry", "skip", "reimport"]
 
 
 async def ask(
-    request: Request,
-    call: Callable[Concatenate[Connection, P], Awaitable[T]],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> T:
+    request: Request, call: Callable[..., Awaitable[Any]], *args: Any, **options: Any
+) -> Any:
     """Call a function of `status` or `operations` in a transaction of its own."""
     async with request.app.state.pool.connection() as connection:
-        return await call(connection, *args, **kwargs)
+        return await call(connection, *args, **options)
 
 
 @servers.post("", response_model=Server, status_code=201)
@@ -54,11 +47,9 @@ async def read_server(request: Request, server_id: ServerId) -> Any:
 @servers.patch("/{server_id}", response_model=Server)
 async def change_server(request: Request, server_id: ServerId, body: shapes.ServerChange) -> Any:
     """Change the given settings; the server is scanned immediately."""
-    vault = request.app.state.vault
     credentials = body.credentials.opened() if body.credentials else None
-    return await ask(
-        request, operations.change_server, vault, str(server_id), body.values(), credentials
-    )
+    given = request.app.state.vault, str(server_id), body.values(), credentials
+    return await ask(request, operations.change_server, *given)
 
 
 @servers.delete("/{server_id}", status_code=204)

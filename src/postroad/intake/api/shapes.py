@@ -12,6 +12,7 @@ from postroad.intake.credentials import Credentials
 Text = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
 GivenText = Annotated[Text, Field(min_length=1)]
 Patterns = Annotated[list[Text], Field(max_length=100)]
+FileId = Annotated[int, Field(ge=1, lt=2**63)]
 YEAR = timedelta(days=365)
 # Settings of a server that can be null, and the columns whose names are older than the API's.
 _NULLABLE = {"host_key", "scan_interval", "done_suffix", "move_to"}
@@ -68,12 +69,9 @@ class ServerChange(_Body):
 
     def values(self) -> dict[str, Any]:
         """Return the given settings by column, without the credentials."""
-        given = self.model_dump(exclude_unset=True, exclude={"credentials"})
-        return {
-            _COLUMNS.get(name, name): value
-            for name, value in given.items()
-            if value is not None or name in _NULLABLE
-        }
+        given = self.model_dump(exclude_unset=True, exclude={"credentials"}).items()
+        kept = [(name, one) for name, one in given if one is not None or name in _NULLABLE]
+        return {_COLUMNS.get(name, name): value for name, value in kept}
 
 
 class ServerIn(ServerChange):
@@ -93,9 +91,7 @@ class HostKeyIn(_Body):
 class FilesIn(_Body):
     """Files by their ids."""
 
-    ids: Annotated[
-        list[Annotated[int, Field(ge=1, lt=2**63)]], Field(min_length=1, max_length=1000)
-    ]
+    ids: Annotated[list[FileId], Field(min_length=1, max_length=1000)]
 
 
 class TestOut(BaseModel):

@@ -1,8 +1,7 @@
 """Stores of imported files: a folder, or any S3-compatible store.
 
-A store takes a small file by one request and a large one in parts. A part is durable when
-`put_part` returns, so a transfer can be resumed after the last one. An object appears under its key
-completely or not at all.
+A part is durable when `put_part` returns, so a transfer can be resumed after the last one. An
+object appears under its key completely or not at all.
 
 ```
 put                                             a small object
@@ -40,7 +39,7 @@ def open_store(address: str, settings: IntakeSettings) -> Store:
     if found.scheme == "s3" and found.netloc:
         from postroad.intake.stores.s3 import S3Store
 
-        return S3Store(found.netloc, found.path.strip("/"), settings)
+        return S3Store(address, settings)
     if found.scheme in ("", "file") and found.path.startswith("/"):
         return FolderStore(Path(found.path))
     raise ConfigurationError(

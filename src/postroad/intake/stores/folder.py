@@ -1,8 +1,7 @@
 """A folder as a store, with durable writes.
 
-An object is written to a partial file, synced and renamed into place, and the folder is synced:
-after a crash it is there completely or not at all. Parts of an upload are written at their offset
-in one partial file, so completing the upload is a rename without a copy.
+An object is written to a partial file, synced and renamed into place, and the folder is synced.
+Parts are written at their offset in one partial file, so completing an upload copies nothing.
 
 ```
 <folder>/<key>                     the objects
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from postroad.intake import errors
-from postroad.intake.stores.part import OpenUpload, Part
+from postroad.intake.stores.part import Data, OpenUpload, Part
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,14 +46,14 @@ def _threaded(
         try:
             return await asyncio.to_thread(method, store, *args, **kwargs)
         except OSError as failure:
-            reason = failure.strerror or str(failure)
+            kind: type[errors.StoreError] = errors.StoreUnavailable
+            what = "fails"
             if failure.errno in FULL:
-                raise errors.StoreFull(f"the store {store.folder} is full: {reason}") from None
-            if failure.errno in REFUSED:
-                raise errors.StoreRefused(
-                    f"the store {store.folder} rejects it: {reason}"
-                ) from None
-            raise errors.StoreUnavailable(f"the store {store.folder} fails: {reason}") from None
+                kind, what = errors.StoreFull, "is full"
+            elif failure.errno in REFUSED:
+                kind, what = errors.StoreRefused, "rejects it"
+            text = f"the store {store.folder} {what}: {failure.strerror or failure}"
+            raise kind(text) from None
 
     return call
 
@@ -68,11 +67,11 @@ class FolderStore:
         self._uploads = folder / ".uploads"
 
     @_threaded
-    def put(self, key: str, data: bytes | bytearray, sha256: str) -> None:
+    def put(self, key: str, data: Data, sha256: str) -> None:
         """Write, sync, rename, sync."""
         del sha256
         self._uploads.mkdir(parents=True, exist_ok=True)
-        partial = self._partial(f"put-{uuid.uuid4().hex}")
+        partial = self._uploads / f"put-{uuid.uuid4().hex}"
         try:
             with partial.open("xb") as file:
                 file.write(data)
@@ -90,19 +89,13 @@ class FolderStore:
         # A refused key fails before the first byte is sent, not after the last one.
         self._make_folders(key)
         upload_id = uuid.uuid4().hex
-        self._partial(upload_id).touch(exist_ok=False)
-        self._partial(f"{upload_id}.key").write_text(key, encoding="utf-8")
+        (self._uploads / upload_id).touch(exist_ok=False)
+        (self._uploads / f"{upload_id}.key").write_text(key, encoding="utf-8")
         return upload_id
 
     @_threaded
     def put_part(
-        self,
-        key: str,
-        upload_id: str,
-        number: int,
-        offset: int,
-        data: bytes | bytearray,
-        sha256: bytes,
+        self, key: str, upload_id: str, number: int, offset: int, data: Data, sha256: bytes
     ) -> str:
         """Write a part at its offset and sync it."""
         del key, number
@@ -127,15 +120,15 @@ class FolderStore:
         with self._begun(upload_id, os.O_WRONLY) as descriptor:
             os.ftruncate(descriptor, sum(part.size for part in parts))
             os.fsync(descriptor)
-        self._rename(self._partial(upload_id), key)
-        self._partial(f"{upload_id}.key").unlink(missing_ok=True)
+        self._rename(self._uploads / upload_id, key)
+        (self._uploads / f"{upload_id}.key").unlink(missing_ok=True)
 
     @_threaded
     def abort(self, key: str, upload_id: str) -> None:
         """Remove the partial file."""
         del key
-        self._partial(upload_id).unlink(missing_ok=True)
-        self._partial(f"{upload_id}.key").unlink(missing_ok=True)
+        for name in (upload_id, f"{upload_id}.key"):
+            (self._uploads / name).unlink(missing_ok=True)
 
     @_threaded
     def remove(self, key: str) -> None:
@@ -180,19 +173,13 @@ class FolderStore:
     async def close(self) -> None:
         """Do nothing: no file is kept open."""
 
-    def _partial(self, upload_id: str) -> Path:
-        return self._uploads / upload_id
-
     @contextlib.contextmanager
     def _begun(self, upload_id: str, flags: int) -> Iterator[int]:
         try:
-            descriptor = os.open(self._partial(upload_id), flags)
+            with _opened(self._uploads / upload_id, flags) as descriptor:
+                yield descriptor
         except FileNotFoundError:
             raise errors.UploadLost(f"the partial file of upload {upload_id} is gone") from None
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _make_folders(self, key: str) -> list[Path]:
         """Make the folders of a key; returns those that were missing. Raises KeyRefused."""
@@ -210,11 +197,8 @@ class FolderStore:
         with self._key_errors(key):
             partial.replace(target)
         for folder in {target.parent, *(one.parent for one in made)}:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
+            with _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
     @contextlib.contextmanager
     def _key_errors(self, key: str) -> Iterator[None]:
@@ -227,3 +211,12 @@ class FolderStore:
                 f"the store {self.folder} cannot keep {key}: {failure.strerror}",
                 hint="remove what is in its place, then: postroad intake retry ID",
             ) from None
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
-MIB = 1024 * 1024
-MIN_PART_BYTES = 5 * MIB
+MIN_PART_BYTES = 5 * 1024 * 1024
 MAX_PARTS = 10_000
+Data = bytes | bytearray
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part that the store has."""
+class Part(NamedTuple):
+    """A part that the store has; only the journal has its digest."""
 
     number: int
     size: int
     etag: str
+    sha256: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenUpload:
+class OpenUpload(NamedTuple):
     """An upload that was begun and not ended."""
 
     key: str

@@ -1,24 +1,23 @@
 """Any S3-compatible store, by multipart uploads whose id and parts are kept in the journal.
 
-Sending a part twice with the same bytes is harmless; some stores reject a part that
-they have, so the parts are listed before an upload is resumed.
+Some stores reject a part that they have, so the parts are listed before an upload is resumed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from postroad.errors import first_line
 from postroad.intake import errors
-from postroad.intake.stores.part import OpenUpload, Part
-from postroad.s3 import is_full, new_client, new_signed_put, reason_of
+from postroad.intake.stores.part import Data, OpenUpload, Part
+from postroad.s3 import is_full, new_client, new_signed_put, reason_of, split_address
 from postroad.settings.intake import IntakeSettings
 
 T = TypeVar("T")
@@ -40,19 +39,17 @@ MISSING = 404
 class S3Store:
     """Objects of one bucket, below a prefix."""
 
-    def __init__(self, bucket: str, prefix: str, settings: IntakeSettings) -> None:
-        self.bucket = bucket
-        self.name = f"s3://{bucket}/{prefix}".rstrip("/")
-        self._prefix = f"{prefix}/" if prefix else ""
+    def __init__(self, address: str, settings: IntakeSettings) -> None:
+        self.bucket, self._prefix = split_address(address)
+        self.name = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
         self._threads = ThreadPoolExecutor(settings.uploads, thread_name_prefix="store")
         # Untyped: requests are named by text in `_request`.
         self._client: Any = new_client(settings, settings.uploads + 2, READ_TIMEOUT_SECONDS)
         self._fast = new_signed_put(settings, settings.uploads)
 
-    async def put(self, key: str, data: bytes | bytearray, sha256: str) -> None:
+    async def put(self, key: str, data: Data, sha256: str) -> None:
         """Store a small object by one request."""
-        path = f"/{self.bucket}/{self._prefix}{key}"
-        if self._fast is None or await self._fast.put(path, data, sha256) is None:
+        if self._fast is None or await self._fast.put(self._path(key), data, sha256) is None:
             await self._request("put_object", key, Body=bytes(data))
 
     async def begin(self, key: str) -> str:
@@ -60,26 +57,17 @@ class S3Store:
         return str((await self._request("create_multipart_upload", key))["UploadId"])
 
     async def put_part(
-        self,
-        key: str,
-        upload_id: str,
-        number: int,
-        offset: int,
-        data: bytes | bytearray,
-        sha256: bytes,
+        self, key: str, upload_id: str, number: int, offset: int, data: Data, sha256: bytes
     ) -> str:
         """Upload one part."""
         del offset
         if self._fast is not None:
             query = {"partNumber": str(number), "uploadId": upload_id}
-            path = f"/{self.bucket}/{self._prefix}{key}"
-            put = functools.partial(self._fast.put_part, path, data, sha256.hex(), **query)
+            put = partial(self._fast.put_part, self._path(key), data, sha256.hex(), **query)
             if etag := await self._call(put):
                 return etag
-        answer = await self._request(
-            "upload_part", key, UploadId=upload_id, PartNumber=number, Body=bytes(data)
-        )
-        return str(answer["ETag"])
+        part = {"UploadId": upload_id, "PartNumber": number, "Body": bytes(data)}
+        return str((await self._request("upload_part", key, **part))["ETag"])
 
     async def parts(self, key: str, upload_id: str) -> list[Part]:
         """List the parts that the store has."""
@@ -89,9 +77,8 @@ class S3Store:
     async def complete(self, key: str, upload_id: str, parts: Sequence[Part]) -> None:
         """Make the object of its parts."""
         listed = {"Parts": [{"PartNumber": part.number, "ETag": part.etag} for part in parts]}
-        await self._request(
-            "complete_multipart_upload", key, UploadId=upload_id, MultipartUpload=listed
-        )
+        upload = {"UploadId": upload_id, "MultipartUpload": listed}
+        await self._request("complete_multipart_upload", key, **upload)
 
     async def abort(self, key: str, upload_id: str) -> None:
         """Abort the multipart upload."""
@@ -105,7 +92,7 @@ class S3Store:
             try:
                 found = self._client.head_object(Bucket=self.bucket, Key=self._prefix + key)
             except ClientError as failure:
-                if failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == MISSING:
+                if reason_of(failure)[1] == MISSING:
                     return None
                 raise
             return int(found["ContentLength"])
@@ -122,10 +109,8 @@ class S3Store:
     async def open_uploads(self) -> list[OpenUpload]:
         """List the multipart uploads below the prefix."""
         found = await self._list("list_multipart_uploads", "Uploads", Prefix=self._prefix)
-        return [
-            OpenUpload(one["Key"].removeprefix(self._prefix), one["UploadId"], one["Initiated"])
-            for one in found
-        ]
+        fields = [(one["Key"], one["UploadId"], one["Initiated"]) for one in found]
+        return [OpenUpload(key.removeprefix(self._prefix), *more) for key, *more in fields]
 
     async def close(self) -> None:
         """Close connections and end threads."""
@@ -134,9 +119,12 @@ class S3Store:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 
+    def _path(self, key: str) -> str:
+        return f"/{self.bucket}/{self._prefix}{key}"
+
     async def _request(self, method: str, key: str, **more: Any) -> Any:
-        call = functools.partial(getattr(self._client, method), **more)
-        return await self._call(lambda: call(Bucket=self.bucket, Key=self._prefix + key))
+        more |= {"Bucket": self.bucket, "Key": self._prefix + key}
+        return await self._call(partial(getattr(self._client, method), **more))
 
     async def _list(self, method: str, name: str, **more: Any) -> list[Any]:
         def read() -> list[Any]:
@@ -151,27 +139,23 @@ class S3Store:
         except ClientError as failure:
             raise self._named(failure) from None
         except (BotoCoreError, OSError) as failure:
-            reason = first_line(failure)
-            raise errors.StoreUnavailable(
-                f"the store {self.name} does not answer: {reason}"
-            ) from None
+            text = f"the store {self.name} does not answer: {first_line(failure)}"
+            raise errors.StoreUnavailable(text) from None
 
     def _named(self, failure: ClientError) -> Exception:
         code, status, text = reason_of(failure)
+        kind: type[errors.StoreError] = errors.StoreUnavailable
+        what, hint = "fails", None
         if code in UPLOAD_LOST:
-            return errors.UploadLost(f"the store {self.name} cannot go on with the upload: {text}")
-        if code in KEY_REFUSED:
-            return errors.KeyRefused(
-                f"the store {self.name} cannot keep this key: {text}",
-                hint="remove what is in its place in the store, or rename the file; then retry it",
-            )
-        if code == "BadDigest":
-            return errors.ObjectDiffers(f"the store {self.name} received other bytes: {text}")
-        if is_full(code, status, text):
-            return errors.StoreFull(f"the store {self.name} is full: {text}")
-        if code in REFUSED or (code in {"403", "404"} and status < SERVER_FAULT):
-            return errors.StoreRefused(
-                f"the store {self.name} rejects the request: {text}",
-                hint="check bucket, access key and secret key",
-            )
-        return errors.StoreUnavailable(f"the store {self.name} fails: {text}")
+            kind, what = errors.UploadLost, "cannot go on with the upload"
+        elif code in KEY_REFUSED:
+            kind, what = errors.KeyRefused, "cannot keep this key"
+            hint = "remove what is in its place in the store, or rename the file; then retry it"
+        elif code == "BadDigest":
+            kind, what = errors.ObjectDiffers, "received other bytes"
+        elif is_full(code, status, text):
+            kind, what = errors.StoreFull, "is full"
+        elif code in REFUSED or (code in {"403", "404"} and status < SERVER_FAULT):
+            kind, what = errors.StoreRefused, "rejects the request"
+            hint = "check bucket, access key and secret key"
+        return kind(f"the store {self.name} {what}: {text}", hint=hint)

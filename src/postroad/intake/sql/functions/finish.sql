@@ -1,7 +1,6 @@
--- The end: status completed and the notice, in one transaction, once.  Takes files that were claimed for the step
--- notify.  The notice goes to the bus queue file_events and, where p_amqp_queue names one, to the outbox of RabbitMQ,
--- with the requested fields; both on the trace of the file.  A file whose content is that of its last version, because only
--- its mtime has changed, completes without a notice.  Returns the ids that were completed by this call.
+-- The end: status completed and the notice, in one transaction, once.  The notice goes to the bus queue file_events and, where
+-- p_amqp_queue names one, to the outbox of RabbitMQ, with the requested fields; both on the trace of the file.  A file whose
+-- content is that of its last version completes without a notice.  Returns the ids that were completed by this call.
 -- Errors: those of mbus.postn.
 create or replace function intake.finish(
   p_ids bigint[], p_token bigint, p_amqp_queue text default null, p_amqp_fields text[] default '{*}')
@@ -17,8 +16,7 @@ begin
   with done as (
     update intake.imported_files f
     set status = 'completed', completed_at = intake.now(), updated_at = intake.now(), attempts = 0, lost_workers = 0,
-        error_message = null,
-        lease_token = null, lease_owner = null, lease_until = null, next_try_at = intake.now(),
+        error_message = null, lease_token = null, lease_owner = null, lease_until = null, next_try_at = intake.now(),
         cleanup = case when s.after_import <> 'leave' or s.way = 'temporary_file' then 'pending' end
     from intake.sftp_servers s
     where f.id = any (p_ids) and f.lease_token = p_token and f.status = 'notifying' and s.id = f.server_id
@@ -40,7 +38,7 @@ begin
   execute 'select mbus.postn_file_events(data => $1, headers => mbus.trace_headers_of($2))' into v_iids using v_notices, v_traces;
   update intake.imported_files f set notice = n.iid from unnest(v_announced, v_iids) n (id, iid) where f.id = n.id;
   if p_amqp_queue is not null then
-    if not '*' = any (p_amqp_fields) then
+    if '*' <> all (p_amqp_fields) then
       v_notices := array(
         select (select jsonb_object_agg(e.key, e.value) from jsonb_each(n.notice) e where e.key = any (p_amqp_fields))
         from unnest(v_notices) with ordinality n(notice, place) order by n.place);
@@ -51,9 +49,8 @@ begin
   return v_ids;
 end $$;
 
--- Detects files whose content is that of the last version of the same path.  Such a row takes over version and
--- object of that version.  Earlier rows of the same kind are deleted, so a source that changes the mtime at each scan does not
--- add a row per scan.  A file that was imported again by hand is announced again.
+-- Gives files whose content is that of the last version of the same path its version and object.  Earlier rows of this kind are
+-- deleted, so a source that changes the mtime at each scan does not add a row per scan.  A file imported again by hand is announced.
 create or replace function intake._mark_unchanged(p_ids bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare

@@ -20,12 +20,12 @@ end $$;
 -- Extends the lease of a scan.  Returns false when another scan has begun.
 create or replace function intake.extend_scan(p_server_id integer, p_scan bigint, p_lease interval default '60 seconds')
 returns boolean
-language plpgsql set search_path from current as $$
-begin
-  update intake.sftp_servers s set scan_until = intake.now() + p_lease
-  where s.id = p_server_id and s.scan_token = p_scan;
-  return found;
-end $$;
+language sql set search_path from current as $$
+  with extended as (
+    update intake.sftp_servers s set scan_until = intake.now() + p_lease
+    where s.id = p_server_id and s.scan_token = p_scan returning 1)
+  select exists (select from extended);
+$$;
 
 -- Ends a scan.  p_is_whole: everything was listed, so sightings that were not seen are deleted.
 create or replace function intake.end_scan(

@@ -1,7 +1,6 @@
--- Records one page of a listing: known versions are ignored, the others become sightings.
--- A version that was superseded or had vanished and has reappeared is imported.
+-- Records one page of a listing: known versions are ignored, the others become sightings.  A version that was superseded or had
+-- vanished and has reappeared is imported.  Returns how many files of the page are not imported yet.
 -- p_done_for: for a done-file the path of the file that it declares complete, otherwise null.
--- Returns how many files of the page are not imported yet.
 create or replace function intake.see(
   p_server_id integer, p_scan bigint, p_paths bytea[], p_filenames text[], p_sizes bigint[], p_mtimes bigint[],
   p_done_for bytea[]) returns integer
