@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 
+import postroad.alerts.resources as alerts
+import postroad.bus.resources as bus
 from postroad.console.accounts import Session
 from postroad.console.context import Context
 from postroad.console.errors import NotAllowed
 from postroad.console.gate import current_session
 from postroad.console.login import address_of
-from postroad.console.pages import is_there
 from postroad.operate import Action, Resource
 from postroad.operate.http import add_action, add_list
 from postroad.postgres.calls import Connection
@@ -30,12 +31,10 @@ from postroad.web.tokens import bearer_token
 def add_api(app: FastAPI, context: Context) -> None:
     """Add the calls below `/bus/v1` and `/alerts/v1` to an application."""
     caller = partial(_caller, context)
-    for component in ("bus", "alerts"):
-        if not is_there(f"postroad.{component}"):
-            continue
+    for component, module in (("bus", bus), ("alerts", alerts)):
         prefix = f"/{component}/v1"
         routes = APIRouter(prefix=prefix, tags=[component], dependencies=[Depends(BEARER)])
-        declared = _declared(f"postroad.{component}.resources")
+        declared = _declared(module)
         for one in declared:
             if isinstance(one, Resource):
                 path = f"/{one.plural}".replace("_", "-")
@@ -46,10 +45,10 @@ def add_api(app: FastAPI, context: Context) -> None:
         app.include_router(routes)
 
 
-def _declared(module: str) -> list[Any]:
+def _declared(module: ModuleType) -> list[Any]:
     """Return the resources and actions of a module, each once."""
     found = {}
-    for value in vars(import_module(module)).values():
+    for value in vars(module).values():
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Resource | Action):
                 found[id(one)] = one

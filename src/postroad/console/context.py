@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postroad.console.accounts import Accounts
 from postroad.console.cache import Cache
+from postroad.console.connections import Place
+from postroad.operate import Resource, Row
 
 if TYPE_CHECKING:
     from postroad.bus import AsyncBus
@@ -21,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class Components:
-    """Dependencies of the components' pages; those of one that is not installed are None."""
+    """Dependencies of the components' pages."""
 
     # The storage of the files of the exchange.
-    exchange: Any = None
+    exchange: Any
+    bridge_addresses: Any
+    vault: Any
+    # Connections to coordination's own databases: writer, coordinator, reader.
+    coordination: dict[str, Connections]
+    # Logs in to an SFTP server and lists its folder.
+    try_server: Callable[[int], Awaitable[dict[str, Any]]]
     # Restarts a service of this process and its children, whose logs are in a folder.
     restart: Callable[[str], bool] | None = None
     logs: Path | None = None
-    bridge_addresses: Any = None
-    vault: Any = None
-    # Connections to coordination's own databases: writer, coordinator, reader.
-    coordination: dict[str, Connections] = field(default_factory=dict)
-    # Logs in to an SFTP server and lists its folder.
-    try_server: Callable[[int], Awaitable[dict[str, Any]]] | None = None
 
 
 @dataclass
@@ -53,3 +55,27 @@ class Context:
     more: dict[str, Any] = field(default_factory=dict)
     # Ends a sample service for that many seconds; None where no sample runs.
     crash: Callable[[str, float], None] | None = None
+
+    def place_of(self, resource: Resource) -> Connections:
+        """Return the connections to a resource's database, or the value that it is read from."""
+        if resource.component == "coordination":
+            return self.components.coordination["coordinator"]
+        if resource.component == "bridge":
+            return Place(self.components.bridge_addresses)
+        return Place(self.effective) if resource.name == "console.settings" else self.connections
+
+    def reading(
+        self, resource: Resource, filters: Mapping[str, str] | None = None, **page: Any
+    ) -> tuple[object, Callable[[], Awaitable[Sequence[Row]]]]:
+        """Return the key and the function with which `Cache.get` reads rows of a resource.
+
+        These are all rows that match; with further arguments of `Resource.page` those of the page.
+        """
+
+        async def read() -> Sequence[Row]:
+            run = self.place_of(resource).run
+            if page:
+                return (await run(resource.page, filters, **page)).rows
+            return await run(resource.all, filters)
+
+        return (resource.name, *(filters or {}).items(), *page.items()), read

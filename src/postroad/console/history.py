@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from postroad.bus import AsyncBus, BusError, ConsumerStatus, Measured
+from postroad.bus import AsyncBus, BusError, ConsumerStatus
 from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.console.cache import Cache
 from postroad.postgres.calls import Connection, Row, select
@@ -119,10 +119,6 @@ class History(Service):
     async def status(self) -> Sequence[ConsumerStatus]:
         """Return the figures of all consumers, shared by all pages. Read-only."""
         return await self._cache.get("bus.status", self._bus.status)
-
-    async def measures(self) -> Sequence[Measured]:
-        """Return what workers have measured of all consumers so far. Read-only."""
-        return await self._bus.measures()
 
     def of(self, queue: str, consumer: str) -> Sequence[Point]:
         """Return the points of a consumer, the oldest first."""

@@ -6,17 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 
+from postroad.alerts.resources import ALERTS, HANDLED
 from postroad.bus.resources import DEAD, STUCK_SAGAS
 from postroad.console.markup import address, count_of
-from postroad.console.pages import is_there
 from postroad.console.resources import SERVICES
 from postroad.console.view import View
 from postroad.operate import Column, Filter, Resource, Row
 from postroad.operate.memory import Rows
 
 MAINTENANCE_LATE_SECONDS = 15
+MAX_OPEN = 200
 MAX_SAGAS_COUNTED = 1_000
 # Of how many consumers with dead messages the time of the first is read.
 MAX_DATED = 20
@@ -75,19 +75,20 @@ def alert_address(key: str, component: str) -> str:
     return address(page) if page else address("alerts")
 
 
+async def open_alerts(view: View) -> Sequence[Row]:
+    """Return the open alerts, shared by all pages."""
+    return await view.rows(ALERTS, limit=MAX_OPEN)
+
+
 async def incidents(view: View) -> Sequence[Incident]:
     """Collect the problems: unhandled ones first, the most severe first.
 
     Read-only, from cached values.
     """
+    handled = {row["key"]: row for row in await view.rows(HANDLED)}
     facts = [*await _services(view), *await _bus(view)]
-    if is_there("postroad.alerts"):
-        from postroad.alerts.resources import HANDLED
-        from postroad.console.pages.alerts import open_alerts
-
-        handled = {row["key"]: row for row in await view.load("alerts.handled", HANDLED.all)}
-        facts = [_handled(one, handled.get(one.key)) for one in facts]
-        facts += [from_alert(one) for one in await open_alerts(view)]
+    facts = [_handled(one, handled.get(one.key)) for one in facts]
+    facts += [from_alert(one) for one in await open_alerts(view)]
     return sorted(facts, key=lambda one: (one.is_handled, SEVERITIES.index(one.severity)))
 
 
@@ -154,7 +155,7 @@ async def _services(view: View) -> list[Incident]:
             one["error"] or "",
             since=one["since"],
         )
-        for one in await view.load("services", SERVICES.all)
+        for one in await view.rows(SERVICES)
         if one["state"] in ("waiting", "lost")
     ]
     late = await view.cached("maintenance", context.database.maintenance_age_seconds, 5)
@@ -179,11 +180,10 @@ async def _bus(view: View) -> list[Incident]:
                            state="dead")  # fmt: skip
             key, since = f"bus/dead/{one.queue}/{one.consumer}", None
             if len(found) < MAX_DATED:
-                read = partial(DEAD.page, filters=of, is_descending=False, limit=1)
-                first = (await view.load(("bus.first_dead", key), read, age=10)).rows
+                first = await view.rows(DEAD, of, age=10, is_descending=False, limit=1)
                 since = first[0]["died_at"] if first else None
             found.append(Incident(key, "warning", title, href, "bus", since=since))
-    stuck = await view.load("bus.sagas.stuck", STUCK_SAGAS.all, age=5)
+    stuck = await view.rows(STUCK_SAGAS, age=5)
     if stuck:
         count = f"{len(stuck)}{'+' if len(stuck) >= MAX_SAGAS_COUNTED else ''}"
         href = address("bus", "sagas", state="stuck")

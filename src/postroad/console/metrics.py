@@ -1,11 +1,12 @@
 """Prometheus metrics of all components, from the same cache as the pages.
 
-A component that is not installed or cannot be reached is omitted.
+A component that cannot be reached is omitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import accumulate
@@ -19,9 +20,15 @@ from prometheus_client.utils import floatToGoString
 from psycopg_pool import PoolTimeout
 
 from postroad import __version__
+from postroad.alerts.resources import ALERTS, SEVERITIES
+from postroad.bridge import status as bridge
 from postroad.console.context import Context
-from postroad.console.pages import is_there
+from postroad.console.incidents import MAX_OPEN
 from postroad.console.resources import SERVICES
+from postroad.coordination.resources import READERS
+from postroad.exchange.resources import DATABASES
+from postroad.intake import status
+from postroad.operate.resource import MAX_KEYS
 from postroad.postgres.errors import DatabaseUnavailable
 
 AGE_SECONDS = 5.0
@@ -138,86 +145,55 @@ def histograms(rows: Iterable[Any]) -> list[Metric]:
 async def _collect(context: Context) -> list[Metric]:
     info = [{"version": __version__, "is_there": True}]
     version: Gauges = {"is_there": ("postroad_info", "Version of Postroad.")}
-    consumers = await context.history.status()
     maintenance = GaugeMetricFamily(
         "postroad_bus_maintenance_age_seconds",
         "Seconds since bus maintenance last ran.",
         value=await context.cache.get("maintenance", context.database.maintenance_age_seconds, 5),
     )
-    load = partial(context.connections.run, SERVICES.all)
     services = [
         {**one, "is_up": one["state"] == "running"}
-        for one in await context.cache.get("services", load)
+        for one in await context.cache.get(*context.reading(SERVICES))
     ]
     found = [
         *gauges(info, version, version="version"),
-        *gauges(consumers, _OF_CONSUMERS, queue="queue", consumer="consumer"),
+        *gauges(await context.history.status(), _OF_CONSUMERS, queue="queue", consumer="consumer"),
         maintenance,
-        *histograms(await context.cache.get("measures", context.history.measures, AGE_SECONDS)),
+        *histograms(await context.cache.get("measures", context.bus.measures, AGE_SECONDS)),
         *gauges(services, _OF_SERVICES, host="host", service="name"),
     ]
-    for package, collect in (
-        ("postroad.alerts", _alerts),
-        ("postroad.exchange", _exchange),
-        ("postroad.intake", _intake),
-        ("postroad.coordination", _coordination),
-        ("postroad.bridge.status", _bridges),
-    ):
-        if is_there(package):
-            try:
-                found += await collect(context)
-            except (psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable):
-                continue
+    for collect in (_alerts, _exchange, _intake, _coordination, _bridges):
+        with suppress(psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable):
+            found += await collect(context)
     return found
 
 
-async def _read(context: Context, key: str, read: Callable[[], Awaitable[Any]]) -> Any:
-    return await context.cache.get(key, read, AGE_SECONDS)
-
-
 async def _alerts(context: Context) -> list[Metric]:
-    from postroad.alerts.resources import ALERTS, SEVERITIES
-
-    run = partial(context.connections.run, ALERTS.page, limit=200)
-    severities = [one["severity"] for one in (await _read(context, "alerts.open", run)).rows]
+    read = context.reading(ALERTS, limit=MAX_OPEN)
+    severities = [one["severity"] for one in await context.cache.get(*read, AGE_SECONDS)]
     rows = [{"severity": one, "count": severities.count(one)} for one in SEVERITIES]
     counted: Gauges = {"count": ("postroad_alerts_open", "Open alerts.")}
     return gauges(rows, counted, severity="severity")
 
 
 async def _exchange(context: Context) -> list[Metric]:
-    from postroad.exchange.resources import DATABASES
-
-    run = partial(context.connections.run, DATABASES.page, limit=1000)
-    page = await _read(context, "exchange.databases", run)
-    return gauges(page.rows, _OF_EXCHANGE, database="id")
+    rows = await context.cache.get(*context.reading(DATABASES), AGE_SECONDS)
+    return gauges(rows, _OF_EXCHANGE, database="id")
 
 
 async def _intake(context: Context) -> list[Metric]:
-    from postroad.intake import status
-
-    counts = await _read(context, "intake.counts", partial(context.connections.run, status.counts))
+    read = partial(context.connections.run, status.counts)
+    counts = await context.cache.get("intake.counts", read, AGE_SECONDS)
     rows = [{"status": name, "count": count} for name, count in counts.items()]
     counted: Gauges = {"count": ("postroad_intake_files", "Files by status.")}
     return gauges(rows, counted, status="status")
 
 
 async def _coordination(context: Context) -> list[Metric]:
-    from postroad.coordination.resources import READERS
-
-    connections = context.components.coordination.get("coordinator")
-    if connections is None:
-        return []
-    run = partial(connections.run, READERS.page, limit=1000)
-    page = await _read(context, "coordination.readers", run)
-    return gauges(page.rows, _OF_READERS, reader="reader")
+    read = context.reading(READERS, limit=MAX_KEYS)
+    return gauges(await context.cache.get(*read, AGE_SECONDS), _OF_READERS, reader="reader")
 
 
 async def _bridges(context: Context) -> list[Metric]:
-    from postroad.bridge import status
-
-    addresses = context.components.bridge_addresses
-    if addresses is None:
-        return []
-    found = await _read(context, "bridges", partial(status.status, addresses))
+    read = partial(bridge.status, context.components.bridge_addresses)
+    found = await context.cache.get("bridges", read, AGE_SECONDS)
     return gauges(found, _OF_BRIDGES, bridge="name")

@@ -19,11 +19,13 @@ from starlette.requests import Request
 from postroad.bus import ConsumerStatus
 from postroad.console.accounts import Role, Session
 from postroad.console.catalogue import Texts, texts_of
+from postroad.console.connections import Connections, Place
 from postroad.console.context import Context
 from postroad.console.errors import AddressInvalid
 from postroad.console.gate import current_session, session_of
 from postroad.console.markup import Markup, joined, moment
 from postroad.errors import PostroadError
+from postroad.operate import Resource, Row
 from postroad.postgres.errors import DatabaseUnavailable
 
 logger = logging.getLogger(__name__)
@@ -114,6 +116,22 @@ class View:
         """Return what a component's function reads from the database, as `cached` does."""
         run = self.context.connections.run
         return await self.cached(key, lambda: run(function, *arguments, **named), age)
+
+    def place_of(self, resource: Resource) -> Connections:
+        """Return the connections to a resource's database, or the value that it is read from."""
+        is_of_page = resource.name == "alerts.incidents"
+        return Place(self) if is_of_page else self.context.place_of(resource)
+
+    async def rows(
+        self,
+        resource: Resource,
+        filters: Mapping[str, str] | None = None,
+        *,
+        age: float = 2.0,
+        **page: Any,
+    ) -> Sequence[Row]:
+        """Return rows of a resource, shared by all pages; see `Context.reading`."""
+        return await self.cached(*self.context.reading(resource, filters, **page), age)
 
     async def status(self) -> Sequence[ConsumerStatus]:
         """Return the figures of all consumers, shared by all pages."""

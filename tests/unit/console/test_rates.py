@@ -13,7 +13,7 @@ from postroad.console.catalogue import texts
 from postroad.console.history import History, posted_per_second
 from postroad.console.pages.flow import flow_of
 from postroad.console.rates import Rates
-from postroad.operate import Page
+from postroad.operate import Resource
 from tests.unit.console.test_cache import HandClock
 
 
@@ -66,9 +66,7 @@ class Watcher:
         self.context = SimpleNamespace(
             more={"rates": Rates(clock)},
             connections=None,
-            components=SimpleNamespace(
-                coordination={"coordinator": object()}, bridge_addresses=None
-            ),
+            components=SimpleNamespace(bridge_addresses=None),
         )
 
     async def status(self) -> list[ConsumerStatus]:
@@ -77,27 +75,30 @@ class Watcher:
     async def cached(self, key: object, _: Callable[[], Awaitable[Any]], __: float = 2.0) -> Any:
         return self.found[key]
 
+    async def rows(self, resource: Resource, **_: object) -> Any:
+        return self.found[resource.name]
+
     async def load(self, key: object, *_: object, **__: object) -> Any:
         return self.found[key]
 
     def see(self, *, arrived: int, gone: int) -> None:
         """Let so much have arrived at every component, and so much have left it."""
         self.found = {
-            "exchange.databases": Page(
-                [{"id": "sales", "queued": arrived - gone, "leased": 0, "in_doubt": 0, "parked": 0,
-                  "process_state": None}], None
-            ),
+            "exchange.databases": [
+                {"id": "sales", "queued": arrived - gone, "leased": 0, "in_doubt": 0, "parked": 0,
+                 "process_state": None}
+            ],
             "exchange.traffic": [{"id": "sales", "received": arrived, "per_second": gone / 10}],
             "intake.servers": [
                 {"id": 1, "name": "files", "problem": None, "waiting": arrived - gone, "moving": 0,
                  "completed": gone, "failed": 0}
             ],
             "intake.counts": {"failed": 0, "completed": gone},
-            "coordination.readers": Page(
-                [{"reader": "lists", "finished_to": gone, "behind": arrived - gone, "parked": 0}],
-                None,
-            ),
-            "coordination.newest": Page([{"position": arrived}], None),
+            "coordination.readers": [
+                {"reader": "lists", "finished_to": gone, "behind": arrived - gone, "parked": 0}
+            ],
+            "coordination.events": [{"position": arrived}],
+            "bridges": [],
         }  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from nicegui import ui
 
 from postroad.bus.resources import WORKERS
 from postroad.console.accounts import ROLES
-from postroad.console.connections import Place
 from postroad.console.errors import NameTaken
 from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, badge, card, element, joined, link
@@ -77,7 +76,7 @@ async def _restart(view: View, name: str) -> None:
 @page("/workers/{service}/log", "workers", "worker.log_title", role="operator")
 async def _log(view: View) -> None:
     name, logs = view.path("service"), view.context.components.logs
-    known = await view.load("services", SERVICES.all)
+    known = await view.rows(SERVICES)
     if logs is None or name not in {one["name"] for one in known}:
         ui.html(gone(view.t("worker.no_log")), sanitize=False)
         return
@@ -131,8 +130,7 @@ async def _settings(view: View) -> None:
         is_default = row["source"] == "default"
         return badge(t("setting.default")) if is_default else badge(row["source"], "new")
 
-    effective = Place(view.context.effective)
-    await show_resource(view, SETTINGS, effective, cells={"source": source}, limit=MAX_KEYS)
+    await show_resource(view, SETTINGS, cells={"source": source}, limit=MAX_KEYS)
 
 
 @page("/accounts", "accounts", "nav.accounts", role="admin")

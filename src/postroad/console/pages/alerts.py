@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from nicegui import ui
 
 from postroad.alerts.resources import ACK, ALERTS, CHANNELS, HANDLING
-from postroad.console.connections import Place
 from postroad.console.frame import page
-from postroad.console.incidents import INCIDENTS, Incident, from_alert
+from postroad.console.incidents import INCIDENTS, Incident, from_alert, open_alerts
 from postroad.console.markup import Markup, address, card, element, joined, link, moment
 from postroad.console.parts.lists import empty, severity_badge, tabs
 from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource
@@ -23,18 +22,13 @@ _HANDLING = [replace(one, on=INCIDENTS) for one in HANDLING]
 _HANDLING[0] = replace(_HANDLING[0], when={"owner": (None,)})
 
 
-async def open_alerts(view: View) -> Sequence[Row]:
-    """Return the open alerts, shared by all pages."""
-    return (await view.load("alerts.open", ALERTS.page, limit=200)).rows
-
-
 @page("/alerts", "alerts", "nav.alerts")
 async def _alerts(view: View) -> None:
-    t, connections = view.t, view.context.connections
+    t = view.t
     is_open = view.query("show") != "all"
 
     async def channels() -> Markup:
-        found = await view.load("alerts.channels", CHANNELS.all, age=5)
+        found = await view.rows(CHANNELS, age=5)
         none = empty(t("alert.no_channel"), element("code", t("alert.no_channel_advice")))
         return card(t("alert.channels"), resource_table(view, CHANNELS, found, none=none))
 
@@ -54,14 +48,11 @@ async def _alerts(view: View) -> None:
         **{name: partial(_component, view, name) for name in ("component", "room")},
     }
     if is_open:
-        for button in bulk_buttons(view, connections, {}, (ACK,)):
+        for button in bulk_buttons(view, {}, (ACK,)):
             await view.offer(button, is_any_unacknowledged)
-    resource, place = (INCIDENTS, Place(view)) if is_open else (ALERTS, connections)
+    resource, handling = (INCIDENTS, _HANDLING) if is_open else (ALERTS, ())
     none, advice = "overview.no_alerts", t("alert.none_advice")
-    handling = _HANDLING if is_open else ()
-    await show_resource(
-        view, resource, place, cells=cells, none=none, advice=advice, row_actions=handling
-    )
+    await show_resource(view, resource, cells=cells, none=none, advice=advice, row_actions=handling)
     await view.live(channels)
 
 

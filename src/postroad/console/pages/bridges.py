@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
@@ -10,7 +11,6 @@ from psycopg.conninfo import conninfo_to_dict
 from postroad.bridge import status
 from postroad.bridge.resources import DRAIN, PAUSE, RESUME, SHARDS, STATUS
 from postroad.bridge.status import BridgeStatus
-from postroad.console.connections import Place
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, element, link
 from postroad.console.parts.resources import show_resource
@@ -24,24 +24,18 @@ BRIDGE_ADVICE = "postroad bridge add orders --to 'host=… dbname=…'"
 async def bridges(view: View) -> Sequence[BridgeStatus]:
     """Return the status of all bridges, shared by all pages."""
     addresses = view.context.components.bridge_addresses
-    if addresses is None:
-        return ()
-    return await view.cached("bridges", lambda: status.status(addresses), 3)
+    return await view.cached("bridges", partial(status.status, addresses), 3)
 
 
 @page("/bridges", "bridges", "nav.bridges")
 async def _bridges(view: View) -> None:
-    addresses = view.context.components.bridge_addresses
-    if addresses is None:
-        return
     lists = ((STATUS, COLUMNS, "bridge.none", BRIDGE_ADVICE), (SHARDS, (), "bridge.no_shard", ""))
     for resource, names, none, advice in lists:
-        if resource is SHARDS and not addresses.shards:
+        if resource is SHARDS and not view.context.components.bridge_addresses.shards:
             continue
         await show_resource(
             view,
             resource,
-            Place(addresses),
             names=names,
             cells={
                 "source": lambda row: _queue(row["source"], row["queue"]),

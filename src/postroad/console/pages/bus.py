@@ -178,7 +178,7 @@ async def _stored_charts(
         }
 
     started: dict[datetime, list[str]] = {}
-    for one in await view.load("services", SERVICES.all):
+    for one in await view.rows(SERVICES):
         if one["since"] > datetime.now(UTC) - length:
             started.setdefault(one["since"].replace(second=0, microsecond=0), []).append(
                 one["name"]
@@ -227,7 +227,7 @@ def _cells() -> dict[str, Callable[[Row], object]]:
 
 @page("/bus/queues/{queue}", "bus", "bus.queue_title")
 async def _queue(view: View) -> None:
-    t, name, connections = view.t, view.path("queue"), view.context.connections
+    t, name = view.t, view.path("queue")
     place = [("nav.bus", address("bus"))]
     queue = await open_row(view, QUEUES, name, place, "bus.queue_gone")
     shape = await queue()
@@ -240,7 +240,7 @@ async def _queue(view: View) -> None:
 
     async def consumers() -> Markup:
         found = [one for one in await view.status() if one.queue == name]
-        rows = await view.load(("bus.figures", name), FIGURES.all, {"queue": name})
+        rows = await view.rows(FIGURES, {"queue": name})
         shown = resource_table(
             view,
             FIGURES,
@@ -254,21 +254,21 @@ async def _queue(view: View) -> None:
         )
 
     async def measured() -> Markup:
-        rows = await view.load(("bus.handling", name), HANDLING.all, {"queue": name})
+        rows = await view.rows(HANDLING, {"queue": name})
         return resource_table(view, HANDLING, rows, none=empty(t("bus.not_measured")))
 
     async def chosen() -> Row:
-        return await connections.run(FIGURES.one, f"{name}/{consumer}")
+        return await view.context.connections.run(FIGURES.one, f"{name}/{consumer}")
 
     await view.live(consumers)
     # Only a queue with retention has messages to replay.
     replay = (REPLAY,) if shape["retain"] or shape["retain_size"] else ()
-    await action_buttons(view, connections, (PAUSE, RESUME, LIMIT, *replay), chosen)
+    await action_buttons(view, (PAUSE, RESUME, LIMIT, *replay), chosen)
     with ui.element("div").classes("row"):
         post_button(view, name)
         for action, state in ((REDRIVE_MESSAGES, "dead"), (PURGE_MESSAGES, "ready")):
             given = {"queue": name, "consumer": consumer, "state": state, "search": ""}
-            do, danger = partial(ask_all, view, connections, action, given), action.is_danger
+            do, danger = partial(ask_all, view, action, given), action.is_danger
             title, test = title_of(view, action), f"{action.verb}-all"
             action_button(view, title, do, test=test, is_danger=danger)
         browse = address("bus", "queues", name, "messages", consumer=consumer)
@@ -296,7 +296,7 @@ async def _replays(view: View) -> None:
 
 @page("/bus/schedules/{name:path}", "bus", "bus.schedule_title")
 async def _schedule(view: View) -> None:
-    t, connections = view.t, view.context.connections
+    t = view.t
     place = [("bus.schedules", address("bus", "schedules"))]
     row = await open_row(view, SCHEDULES, view.path("name"), place, "bus.schedule_gone")
 
@@ -305,5 +305,5 @@ async def _schedule(view: View) -> None:
         runs = part_table(view, RUNS, now["runs"], empty(t("bus.no_run")), label=t("bus.runs"))
         return joined((detail_facts(view, SCHEDULES, now, now["schedule"]), runs))
 
-    await action_buttons(view, connections, SCHEDULE_ACTIONS[:3], row)
+    await action_buttons(view, SCHEDULE_ACTIONS[:3], row)
     await view.live(shown)

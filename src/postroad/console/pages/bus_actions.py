@@ -63,7 +63,7 @@ async def _post(view: View, queue: Queue, text: str, properties: str) -> bool:
 
 async def message_buttons(view: View, queue: str, iid: str) -> None:
     """Offer to redrive, edit, move or remove one message, as its state allows."""
-    t, bus, connections = view.t, view.context.bus, view.context.connections
+    t, bus = view.t, view.context.bus
 
     async def copy() -> Row:
         """Return the copy that the buttons are about: a dead one, or the first."""
@@ -91,7 +91,9 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
         async def submit() -> bool:
             given = {name: str(one.value or "") for name, one in fields.items()}
             changed = {name: value for name, value in given.items() if value != shown[name]}
-            run = partial(connections.run, EDIT_DEAD.run, view.supplied, iid=iid, **changed)
+            run = partial(
+                view.context.connections.run, EDIT_DEAD.run, view.supplied, iid=iid, **changed
+            )
             return await view.act("bus.edit", iid, run, detail={"changed": list(changed)})
 
         await ask(view, t("bus.edit"), t("bus.edit"), submit, fill=fill, test="edit-send")
@@ -101,4 +103,4 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
         await view.offer(pressed, is_dead)
     # Dead copies of all consumers are redriven.
     redrive = (REDRIVE_MESSAGES, {"consumer": None}, "")
-    await action_buttons(view, connections, [redrive, MOVE_MESSAGES, TAKE], copy)
+    await action_buttons(view, [redrive, MOVE_MESSAGES, TAKE], copy)

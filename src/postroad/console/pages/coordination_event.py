@@ -9,9 +9,7 @@ from nicegui import ui
 
 from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, badge, card, element, facts
-from postroad.console.pages.coordination_parts import coordinator
 from postroad.console.parts.dialogs import row_button
-from postroad.console.parts.lists import gone
 from postroad.console.parts.resources import (
     action_buttons,
     ask_action,
@@ -32,12 +30,9 @@ PAYLOADS_SHOWN = 50
 @page("/coordination/events/{event}", "coordination", "coordination.event_title")
 async def event_page(view: View) -> None:
     """Show one event."""
-    t, connections = view.t, coordinator(view)
-    event_id, place = view.number("event"), [("nav.coordination", address("coordination"))]
-    if connections is None:
-        ui.html(gone(t("coordination.nothing")), sanitize=False)
-        return
-    now = await open_row(view, EVENTS, event_id, place, "coordination.event_gone", connections)
+    t, event_id = view.t, view.number("event")
+    place = [("nav.coordination", address("coordination"))]
+    now = await open_row(view, EVENTS, event_id, place, "coordination.event_gone")
 
     def skip_button(row: Row) -> Markup | str:
         if not row["is_parked"]:
@@ -46,9 +41,7 @@ async def event_page(view: View) -> None:
 
     async def skip(reader: str) -> None:
         question = t("coordination.skip_question", event=event_id, reader=reader)
-        await ask_action(
-            view, connections, SKIP, await now(), {"reader": reader}, question=question
-        )
+        await ask_action(view, SKIP, await now(), {"reader": reader}, question=question)
 
     async def head() -> Markup:
         one = await now()
@@ -65,13 +58,12 @@ async def event_page(view: View) -> None:
 
     view.on_row(SKIP.verb, skip)
     reason = {"reason": f"cancelled by {view.session.account}"}
-    await action_buttons(view, connections, [RETRY, (CANCEL, reason, "")], now)
+    await action_buttons(view, [RETRY, (CANCEL, reason, "")], now)
     await view.live(head)
     await view.live(phases)
-    writer = view.context.components.coordination.get("writer")
-    if writer is not None:
-        payloads = await writer.run(status.payloads, event_id, limit=PAYLOADS_SHOWN)
-        ui.html(_images(view, payloads), sanitize=False)
+    writer = view.context.components.coordination["writer"]
+    payloads = await writer.run(status.payloads, event_id, limit=PAYLOADS_SHOWN)
+    ui.html(_images(view, payloads), sanitize=False)
 
 
 def _images(view: View, payloads: Sequence[PayloadStatus]) -> Markup:

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from postroad.console.frame import page
-from postroad.console.markup import Markup, address, card, element, joined, number
-from postroad.console.pages.exchange_parts import databases, process_link
+from postroad.console.markup import (
+    NOTHING,
+    Markup,
+    address,
+    badge,
+    card,
+    element,
+    joined,
+    link,
+    number,
+)
 from postroad.console.parts.lists import figures
 from postroad.console.parts.resources import resource_table, show_resource
 from postroad.console.view import View
@@ -21,9 +30,16 @@ DATABASE_COLUMNS = (
 PROCESS_COLUMNS = (
     "id", "database", "owner", "state", "files", "replies", "started_at", "ended_at", "error",
 )  # fmt: skip
-
-
+MAX_DOUBTS = 20
 TO = ("exchange", "processes")
+
+
+def process_link(view: View, process: str | None, state: str | None) -> Markup | str:
+    """Link to a process with its state as the text, or its id without one."""
+    if process is None:
+        return NOTHING
+    word = badge(view.t.state(state.lower()), state.lower()) if state else process[:13]
+    return link(word, address(*TO, process))
 
 
 @page("/exchange", "exchange", "nav.exchange")
@@ -31,15 +47,15 @@ async def _overview(view: View) -> None:
     t = view.t
 
     async def head() -> Markup:
-        return _totals(view, await databases(view))
+        return _totals(view, await view.rows(DATABASES))
 
     async def doubts() -> Markup:
         unknown = {"state": "UNKNOWN"}
-        page = await view.load("exchange.doubts", PROCESSES.page, unknown, limit=20)
-        if not page.rows:
+        found = await view.rows(PROCESSES, unknown, limit=MAX_DOUBTS)
+        if not found:
             return Markup("")
         note = element("p", t("exchange.in_doubt_note"), class_="note")
-        shown = resource_table(view, PROCESSES, page.rows, to=TO, names=PROCESS_COLUMNS)
+        shown = resource_table(view, PROCESSES, found, to=TO, names=PROCESS_COLUMNS)
         return card(t("exchange.in_doubt"), note, shown, class_="urgent")
 
     await view.live(head)

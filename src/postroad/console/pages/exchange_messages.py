@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from postroad.console.context import Context
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, pretty
-from postroad.console.pages.exchange_parts import process_link
+from postroad.console.pages.exchange import process_link
 from postroad.console.parts.lists import download_note
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import View
@@ -42,7 +42,7 @@ async def messages_page(view: View) -> None:
 @page("/exchange/messages/{number}", "exchange", "exchange.message_title")
 async def message_page(view: View) -> None:
     """Show one message with its file."""
-    t, connections = view.t, view.context.connections
+    t = view.t
     place = [
         ("nav.exchange", address("exchange")),
         ("exchange.messages", address("exchange", "messages")),
@@ -67,14 +67,14 @@ async def message_page(view: View) -> None:
         return element("div", details, file, class_="columns")
 
     question = t("exchange.requeue_question")
-    await action_buttons(view, connections, [REQUEUE], now, question)
+    await action_buttons(view, [REQUEUE], now, question)
     await view.live(shown)
 
 
 async def _content(view: View, one: Mapping[str, Any]) -> str | None:
     """Read the beginning of the file in its folder; it may be moved in the meantime."""
     storage = view.context.components.exchange
-    if storage is None or not one["file_name"]:
+    if not one["file_name"]:
         return None
 
     def read() -> str:
@@ -99,7 +99,7 @@ def add_download(context: Context) -> None:
         # The message may not exist, and its file may be moved in the meantime.
         with contextlib.suppress(MessageNotFound, OSError, FileUnsafe):
             one = await context.connections.run(MESSAGES.one, number)
-            if storage is not None and one["file_name"]:
+            if one["file_name"]:
                 file = await asyncio.to_thread(_open, storage, one)
         if file is None:
             return PlainTextResponse("there is no file", status_code=404)

@@ -25,7 +25,7 @@ _ARROWS = (
 @page("/exchange/processes/{process}", "exchange", "exchange.process_title")
 async def process_page(view: View) -> None:
     """Show one process."""
-    t, connections = view.t, view.context.connections
+    t = view.t
     place = [("nav.exchange", address("exchange"))]
     again = await open_row(view, PROCESSES, view.path("process"), place, "exchange.process_gone")
 
@@ -46,7 +46,7 @@ async def process_page(view: View) -> None:
 
     committed = (RESOLVE, {"outcome": "COMMITTED"}, t("exchange.it_committed"))
     aborted = (RESOLVE, {"outcome": "ABORTED"}, t("exchange.it_aborted"))
-    await action_buttons(view, connections, [committed, aborted, RELEASE], again)
+    await action_buttons(view, [committed, aborted, RELEASE], again)
     await live_graph(view, diagram, t("exchange.diagram"))
     await view.live(head, class_="columns")
     await view.live(files)

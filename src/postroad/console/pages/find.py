@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 from contextlib import suppress
 from functools import partial
 
 from nicegui import ui
 
+import postroad.bus.resources as bus
+import postroad.coordination.resources as coordination
+import postroad.exchange.resources as exchange
+import postroad.intake.resources as intake
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, element, link
-from postroad.console.pages import is_there
 from postroad.console.parts.lists import empty
 from postroad.console.parts.resources import resource_table
 from postroad.console.view import AWAY, View
 from postroad.operate import Row
 from postroad.operate.journey import STEPS, Search, found, searched
 
-COMPONENTS = ("bus", "exchange", "coordination", "intake")
+RESOURCES = searched(bus, exchange, coordination, intake)
 
 
 @page("/find", "overview", "find.title")
@@ -46,15 +48,9 @@ def _link(row: Row) -> Markup:
 
 async def _steps(view: View, text: str) -> list[Row]:
     search = Search(text)
-    modules = [f"postroad.{name}" for name in COMPONENTS if is_there(f"postroad.{name}")]
-    resources = searched(*(importlib.import_module(f"{name}.resources") for name in modules))
-    coordinator = view.context.components.coordination.get("coordinator")
     while wanted := search.round():
-        for resource in resources:
-            main = view.context.connections
-            connections = coordinator if resource.component == "coordination" else main
-            if connections is not None:
-                with suppress(*AWAY):
-                    rows = await connections.run(found, resource, wanted)
-                    search.add(resource, rows, view.t.language)
+        for resource in RESOURCES:
+            with suppress(*AWAY):
+                rows = await view.place_of(resource).run(found, resource, wanted)
+                search.add(resource, rows, view.t.language)
     return search.steps

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from postroad.bus import ConsumerStatus
 from postroad.console.flow_map import Map
 from postroad.console.history import posted_per_second
 from postroad.console.markup import address, count_of, number, rate
-from postroad.console.pages import is_there
+from postroad.console.pages.bridges import bridges, place_name
+from postroad.console.pages.coordination import newest_position, readers
 from postroad.console.rates import Rates
 from postroad.console.view import AWAY, View
+from postroad.exchange import status as exchange
+from postroad.exchange.resources import DATABASES
+from postroad.intake import status as intake
+from postroad.intake.resources import SERVERS
 
 MAX_QUEUES = 8
 MAX_ENTRIES = 4
@@ -24,32 +29,24 @@ async def flow_of(view: View) -> Map:
     titles = ("overview.partners", "overview.components", "overview.places", "overview.receivers")
     flow = Map([t(title) for title in titles], unit=t("unit.per_second"))
     rates: Rates = view.context.more.setdefault("rates", Rates())
-    components: tuple[tuple[str, Callable[[View, Map, Rates], Awaitable[None]]], ...] = (
-        ("postroad.exchange", _exchange),
-        ("postroad.intake", _intake),
-        ("postroad.coordination", _coordination),
-    )
-    for package, add in components:
-        if is_there(package):
-            # A component whose database is unreachable is omitted.
-            with contextlib.suppress(*AWAY):
-                await add(view, flow, rates)
+    for add in (_exchange, _intake, _coordination):
+        # A component whose database is unreachable is omitted.
+        with contextlib.suppress(*AWAY):
+            await add(view, flow, rates)
     _bus(view, flow, await view.status())
-    if is_there("postroad.bridge.status"):
-        await _bridges(view, flow)
+    await _bridges(view, flow)
     return flow
 
 
 async def _exchange(view: View, flow: Map, rates: Rates) -> None:
-    from postroad.console.pages.exchange_parts import databases, traffic
-
-    found = list(await databases(view))[:MAX_ENTRIES]
+    found = (await view.rows(DATABASES))[:MAX_ENTRIES]
     if not found:
         return
     t = view.t
     flow.node("x-clients", PARTNERS, t("overview.clients"), "HTTP")
     flow.node("exchange", COMPONENTS, t("nav.exchange"), href=address("exchange"))
-    moved = await traffic(view)
+    traffic = await view.load("exchange.traffic", exchange.traffic)
+    moved = {one["id"]: one for one in traffic}
     total = 0.0
     for one in found:
         name = one["id"]
@@ -74,13 +71,11 @@ async def _exchange(view: View, flow: Map, rates: Rates) -> None:
 
 
 async def _intake(view: View, flow: Map, rates: Rates) -> None:
-    from postroad.console.pages.intake_parts import counts, servers
-
-    found = list(await servers(view))
+    found = await view.rows(SERVERS)
     if not found:
         return
     t = view.t
-    counted = await counts(view)
+    counted = await view.load("intake.counts", intake.counts)
     done, failed = counted["completed"], counted["failed"]
     note = f"{t.state('failed')}: {failed}" if failed else ""
     place = address("intake")
@@ -98,9 +93,7 @@ async def _intake(view: View, flow: Map, rates: Rates) -> None:
 
 
 async def _coordination(view: View, flow: Map, rates: Rates) -> None:
-    from postroad.console.pages.coordination_parts import newest_position, readers
-
-    found = list(await readers(view))[:MAX_ENTRIES]
+    found = (await readers(view))[:MAX_ENTRIES]
     if not found:
         return
     t, place = view.t, address("coordination")
@@ -161,9 +154,7 @@ def _queue_note(view: View, rows: Sequence[ConsumerStatus]) -> str:
 
 
 async def _bridges(view: View, flow: Map) -> None:
-    from postroad.console.pages.bridges import bridges, place_name
-
-    for one in list(await bridges(view))[:MAX_ENTRIES]:
+    for one in (await bridges(view))[:MAX_ENTRIES]:
         node, name = f"b-{one.name}", view.t("overview.bridge", name=one.name)
         # The page of bridges shows the details, in English.
         is_bad = bool(one.problem)

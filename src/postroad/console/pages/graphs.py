@@ -78,10 +78,8 @@ def _waiting_graph(waits: Sequence[Row]) -> str:
 @page("/bus/waiting", "bus", "bus.waiting")
 async def _waiting(view: View) -> None:
     async def graph() -> str:
-        page = await view.load(
-            "bus.waits", WAITS.page, sort="added", is_descending=True, limit=DRAWN
-        )
-        return _waiting_graph(page.rows) if page.rows else ""
+        found = await view.rows(WAITS, sort="added", is_descending=True, limit=DRAWN)
+        return _waiting_graph(found) if found else ""
 
     await live_graph(view, graph, view.t("bus.waiting"))
     cells = {name: partial(_message_link, name) for name in ("iid", "before_iid")}
@@ -110,8 +108,7 @@ def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
 
 @page("/bus/sagas/{saga_id}", "sagas", "saga.one_title")
 async def _saga(view: View) -> None:
-    t, connections = view.t, view.context.connections
-    saga_id = view.number("saga_id")
+    t, saga_id = view.t, view.number("saga_id")
     place = [("saga.title", address("bus", "sagas"))]
     row = await open_row(view, SAGAS, saga_id, place, "saga.gone")
     first = await row()
@@ -156,7 +153,7 @@ async def _saga(view: View) -> None:
             empty="",
         )
 
-    await action_buttons(view, connections, [CANCEL, RETRY], row)
+    await action_buttons(view, [CANCEL, RETRY], row)
     await view.live(head)
     await live_graph(view, graph, t("saga.graph"))
     await view.live(listed)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, joined, link, number
-from postroad.console.pages.intake_parts import bar, counts
 from postroad.console.parts.lists import empty
 from postroad.console.parts.resources import resource_table
 from postroad.console.view import View
+from postroad.intake import status
 from postroad.intake.resources import FILES, STORES, TRANSFERS
 from postroad.operate import Row
 
@@ -24,36 +24,44 @@ STAGES = (
 STAGE_ITEMS = 5
 
 
+def bar(row: Row) -> Markup:
+    """Draw the progress of a transfer."""
+    total = row["filesize"]
+    percent = min(100, 100 * (row["bytes_done"] or 0) // total) if total else 0
+    inner = element("span", style=f"width:{percent}%")
+    return element("div", inner, class_="bar", role="progressbar", aria_valuenow=percent,
+                   aria_valuemin=0, aria_valuemax=100, aria_label=f"{percent} %")  # fmt: skip
+
+
 @page("/intake", "intake", "nav.intake")
 async def _pipeline(view: View) -> None:
     t = view.t
 
     async def stages() -> Markup:
-        counted = await counts(view)
+        counted = await view.load("intake.counts", status.counts)
         shown = []
         for name, statuses in STAGES:
             files: list[Row] = []
             for each in statuses:
-                key, only = ("intake.stage", each), {"status": each}
-                files += (await view.load(key, FILES.page, only, limit=STAGE_ITEMS)).rows
+                files += await view.rows(FILES, {"status": each}, limit=STAGE_ITEMS)
             shown.append(_stage(view, name, sum(counted[each] for each in statuses), files))
         return element("div", shown, class_="pipeline", tabindex="0", role="region",
                        aria_label=t("intake.pipeline"))  # fmt: skip
 
     async def transfers() -> Markup:
-        found = await view.load("intake.transfers", TRANSFERS.all, age=1)
+        found = await view.rows(TRANSFERS, age=1)
         shown = resource_table(
             view,
             TRANSFERS,
             found,
             to=("intake", "files"),
-            cells={"bytes_done": lambda row: bar(row["bytes_done"], row["filesize"])},
+            cells={"bytes_done": bar},
             none=empty(t("intake.no_transfer")),
         )
         return card(t("intake.transfers"), shown)
 
     async def stores() -> Markup:
-        found = await view.load("intake.stores", STORES.all, age=5)
+        found = await view.rows(STORES, age=5)
         return joined(
             element("p", f"{one['store']}: {one['problem']}", class_="danger", role="alert")
             for one in found

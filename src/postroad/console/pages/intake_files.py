@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, element, joined, link, moment
-from postroad.console.pages.intake_parts import bar
+from postroad.console.pages.intake import bar
 from postroad.console.pages.messages import copies_card
 from postroad.console.parts.lists import timeline
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
@@ -26,7 +26,7 @@ async def files_page(view: View) -> None:
 @page("/intake/files/{file}", "intake", "intake.file_title")
 async def file_page(view: View) -> None:
     """Show one file with its history."""
-    t, connections = view.t, view.context.connections
+    t = view.t
     place = [("nav.intake", address("intake")), ("intake.files", address("intake", "files"))]
     now = await open_row(view, FILES, view.number("file"), place, "intake.file_gone")
 
@@ -41,16 +41,13 @@ async def file_page(view: View) -> None:
             )
             for step in row["history"]
         ]
-        progress = {
-            "bytes_done": lambda row: bar(row["bytes_done"], row["filesize"]),
-            "notice": _notice,
-        }
-        details = detail_facts(view, FILES, row, t("intake.file"), progress)
+        cells = {"bytes_done": bar, "notice": _notice}
+        details = detail_facts(view, FILES, row, t("intake.file"), cells)
         shown = element("div", details, timeline(t, steps), class_="columns")
         notice = await copies_card(view, row["notice"]) if row["notice"] else None
         return joined((shown, notice))
 
-    await action_buttons(view, connections, FILE_ACTIONS, now)
+    await action_buttons(view, FILE_ACTIONS, now)
     await view.live(shown)
 
 

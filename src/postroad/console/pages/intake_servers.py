@@ -115,7 +115,7 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
 @page("/intake/servers/{server}", "intake", "intake.server_title")
 async def server_page(view: View) -> None:
     """Show one server with its settings and actions."""
-    t, connections, name = view.t, view.context.connections, view.path("server")
+    t, name = view.t, view.path("server")
     place = [("nav.intake", address("intake")), ("intake.servers", address("intake", "servers"))]
     now = await open_row(view, SERVERS, name, place, "intake.server_gone")
     first = await now()
@@ -125,8 +125,6 @@ async def server_page(view: View) -> None:
 
     async def test() -> None:
         try_server = view.context.components.try_server
-        if try_server is None:
-            return
 
         def describe(answer: dict[str, Any]) -> tuple[str, str]:
             if answer["works"]:
@@ -151,9 +149,9 @@ async def server_page(view: View) -> None:
         with ui.element("div").classes("row"):
             press_button(t("intake.test"), test, "main", "test-server")
             press_button(t("intake.change"), edit, test="change-server")
-    await action_buttons(view, connections, [PAUSE, RESUME, TRUST, RENEW], now)
+    await action_buttons(view, [PAUSE, RESUME, TRUST, RENEW], now)
     question = t("intake.delete_question", server=first["name"], files=number(first["completed"]))
-    await action_buttons(view, connections, [REMOVE], now, question, then=leave)
+    await action_buttons(view, [REMOVE], now, question, then=leave)
     files = link(t("intake.files"), address("intake", "files", server=first["name"]))
     ui.html(element("p", files), sanitize=False)
     await view.live(shown)

@@ -172,7 +172,7 @@ async def _message(view: View) -> None:
 
     async def copies() -> Markup:
         found = await copies_of(view, iid)
-        kept = await view.load(("bus.originals", iid), DEAD_ORIGINALS.all, {"iid": iid})
+        kept = await view.rows(DEAD_ORIGINALS, {"iid": iid})
         title = t("bus.originals")
         shown_before = [card(title, part_table(view, DEAD_ORIGINALS.listed, kept, label=title))]
         originals = joined(shown_before if kept else ())
@@ -212,7 +212,7 @@ async def copies_of(view: View, iid: str) -> list[tuple[str, State, BrowsedMessa
 async def copies_card(view: View, iid: str) -> Markup:
     """Show the state of a message at each consumer of its queue, and who holds it."""
     t, found = view.t, {name: (state, one) for name, state, one in await copies_of(view, iid)}
-    holders = (await view.load(("bus.holders", iid), WORKERS.page, {"holds": iid})).rows
+    holders = await view.rows(WORKERS, {"holds": iid})
     held = {row["consumer"]: row for row in holders}
     queue, rows = iid.partition(".")[0], list[Row]()
     for consumer in await view.cached(
@@ -239,8 +239,7 @@ def _holder(view: View, iid: str, row: Row) -> Markup | str:
 
 @page("/bus/dead", "bus", "bus.dead")
 async def _dead(view: View) -> None:
-    t, connections = view.t, view.context.connections
-    redrive = DEAD_ACTIONS[0]
+    t, redrive = view.t, DEAD_ACTIONS[0]
 
     def error(row: Row) -> Markup:
         chosen = {"queue": row["queue"], "consumer": row["consumer"], "group": row["fingerprint"]}
@@ -252,7 +251,7 @@ async def _dead(view: View) -> None:
 
     async def ask(key: str) -> None:
         names = dict(zip(("queue", "consumer", "group"), key.split("/"), strict=False))
-        await ask_all(view, connections, redrive, names)
+        await ask_all(view, redrive, names)
 
     ui.html(element("p", t("bus.groups_note"), class_="note"), sanitize=False)
     view.on_row(redrive.verb, ask)

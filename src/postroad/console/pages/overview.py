@@ -40,7 +40,7 @@ async def _overview(view: View) -> None:
         return _incident_card(view, await incidents(view))
 
     async def health() -> Markup:
-        found = await view.load("services", SERVICES.all)
+        found = await view.rows(SERVICES)
         shown = part_table(view, SERVICES.listed[:4], found, t("worker.none"))
         return card(t("overview.health"), shown)
 

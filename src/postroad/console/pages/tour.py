@@ -30,6 +30,7 @@ from postroad.console.parts.dialogs import action_button
 from postroad.console.parts.lists import gone, timeline
 from postroad.console.resources import SERVICES
 from postroad.console.view import View
+from postroad.exchange.resources import DATABASES
 
 SAMPLE_QUEUE = "sample_orders"
 SIGHTS = {
@@ -52,9 +53,7 @@ async def _orders(view: View) -> int:
 
 
 async def _letters(view: View) -> int:
-    from postroad.console.pages.exchange_parts import databases
-
-    return sum(one["queued"] for one in await databases(view))
+    return sum(one["queued"] for one in await view.rows(DATABASES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ async def _show(view: View, fault: Fault, crash: Callable[[str, float], None]) -
     courses: dict[str, Course] = view.context.more.setdefault("tour", {})
 
     async def service() -> dict[str, Any]:
-        found = await view.load("services", SERVICES.all)
+        found = await view.rows(SERVICES)
         return next((one for one in found if one["name"] == fault.service), {})
 
     async def course() -> Markup:

@@ -197,7 +197,6 @@ def order_of(view: View, resource: Resource, name: str = "") -> tuple[str, bool]
 async def show_resource(
     view: View,
     resource: Resource,
-    connections: Connections | None = None,
     *,
     to: Target = (),
     cells: Cells | None = None,
@@ -223,7 +222,6 @@ async def show_resource(
     the address, `fixed` are filters that the page sets itself. The other parameters are those of
     `resource_table`.
     """
-    connections = connections or view.context.connections
     set_by_page = fixed or {}
     given = {one.name: view.query(name + one.name) for one in resource.filters} | set_by_page
     after, is_down = view.query(f"{name}after"), True if sort else None
@@ -231,7 +229,7 @@ async def show_resource(
         sort, is_down = chosen
     advice = advice or view.t.entries.get(f"{none}_advice")
     read = partial(
-        connections.run,
+        view.place_of(resource).run,
         resource.page,
         given,
         sort=sort or None,
@@ -268,32 +266,25 @@ async def show_resource(
         return card(title, shown, pages) if title else joined((shown, pages))
 
     if row_actions:
-        more = {**(more or {}), "": _row_buttons(view, connections, row_actions)}
-    form = await _filter_form(view, connections, resource, given) if has_form else None
+        more = {**(more or {}), "": _row_buttons(view, row_actions)}
+    form = await _filter_form(view, resource, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)
-    bulk_buttons(view, connections, given, actions)
+    bulk_buttons(view, given, actions)
     await view.live(listed)
 
 
-def _row_buttons(
-    view: View, connections: Connections, actions: Sequence[Action]
-) -> Callable[[Row], object]:
+def _row_buttons(view: View, actions: Sequence[Action]) -> Callable[[Row], object]:
     """Return what shows the buttons of a row, which ask only where it is needed."""
 
     async def act(action: Action, identity: str) -> None:
-        place = connections
-
         async def read() -> Row:
-            return await connections.run(action.resource.one, identity)
+            return await view.place_of(action.resource).run(action.resource.one, identity)
 
-        if action.place == "connection" and isinstance(connections, Place):
-            # The list is not in a table, but the action is on the database.
-            place = view.context.connections
         if action.is_danger or any(one.is_required for one in action.parameters[1:]):
-            await ask_action(view, place, action, await read(), {})
+            await ask_action(view, action, await read(), {})
         else:
-            await _act(view, place, action, identity, read)
+            await _act(view, action, identity, read)
 
     def show(row: Row) -> Markup:
         buttons = [
@@ -308,9 +299,15 @@ def _row_buttons(
     return show
 
 
+def _place(view: View, action: Action) -> Connections:
+    """Return where an action runs: on the database, although its list may not be in a table."""
+    place = view.place_of(action.resource)
+    is_elsewhere = action.place == "connection" and isinstance(place, Place)
+    return view.context.connections if is_elsewhere else place
+
+
 async def _act(
     view: View,
-    connections: Connections,
     action: Action,
     target: str,
     row: Callable[[], Awaitable[Row]],
@@ -324,7 +321,9 @@ async def _act(
     """
 
     async def do() -> Any:
-        done = await connections.run(action.run_on, view.supplied, await row(), **(more or {}))
+        done = await _place(view, action).run(
+            action.run_on, view.supplied, await row(), **(more or {})
+        )
         if secrets is not None:
             named = set(action.secrets) - (more or {}).keys()
             secrets.extend(str(done[name]) for name in sorted(named) if done.get(name))
@@ -341,9 +340,7 @@ async def _act(
     return await view.act(name, target, do, role=action.role, detail=recorded)
 
 
-async def _filter_form(
-    view: View, connections: Connections, resource: Resource, given: Mapping[str, str]
-) -> Markup | None:
+async def _filter_form(view: View, resource: Resource, given: Mapping[str, str]) -> Markup | None:
     t, fields = view.t, dict[str, Markup]()
     has_search = any(one.is_search for one in resource.filters)
     for one in resource.filters:
@@ -355,7 +352,7 @@ async def _filter_form(
             words = {"": t("common.all"), "yes": t("common.yes")}
             fields[name] = choice_field(name, title, words, value)
         elif one.choices or one.offered or one.of:
-            read = partial(connections.run, resource.offered, one)
+            read = partial(view.place_of(resource).run, resource.offered, one)
             values = await view.cached((resource.name, name), read, 10)
             words = {} if one.default else {"": t("common.all")}
             words |= {each: t.state(each.lower(), name) if one.choices else each for each in values}
@@ -370,7 +367,7 @@ async def _filter_form(
 
 
 def bulk_buttons(
-    view: View, connections: Connections, given: Mapping[str, str], actions: Sequence[Action]
+    view: View, given: Mapping[str, str], actions: Sequence[Action]
 ) -> list[ui.button | None]:
     """Offer actions on all rows that match the filters."""
     actions = [action for action in actions if view.may(action.role)]
@@ -380,18 +377,17 @@ def bulk_buttons(
     def button(action: Action) -> ui.button | None:
         label = view.t("common.all_matching", action=title_of(view, action))
         test = f"{action.verb}-all"
-        opened = partial(ask_all, view, connections, action, given)
+        opened = partial(ask_all, view, action, given)
         return action_button(view, label, opened, test=test, is_danger=action.is_danger)
 
     with ui.element("div").classes("row"):
         return [button(action) for action in actions]
 
 
-async def ask_all(
-    view: View, connections: Connections, action: Action, given: Mapping[str, str]
-) -> None:
+async def ask_all(view: View, action: Action, given: Mapping[str, str]) -> None:
     """Show how many rows match, ask for the parameters of an action, and run it on all of them."""
     t, resource, title = view.t, action.resource, title_of(view, action)
+    connections = view.place_of(resource)
     found = await connections.run(resource.count, given, action.when)
     if not found:
         view.notify(t("common.nothing_found"))
@@ -442,12 +438,11 @@ async def ask_all(
     label = f"{title}: {count}"
     asked = [one for one in action.parameters[1:] if one.name not in given]
     listed = element("ul", lines)
-    await _ask(view, connections, action, title, question, do, asked, label=label, listed=listed)
+    await _ask(view, action, title, question, do, asked, label=label, listed=listed)
 
 
 async def _ask(
     view: View,
-    connections: Connections,
     action: Action,
     title: str,
     question: str,
@@ -468,7 +463,7 @@ async def _ask(
             titles[one.name] = t(f"{component}.{one.name}")
     asked = [one for one in parameters if one.name in titles]
     offered = {
-        name: [str(row[of.row_name]) for row in await connections.run(of.all)]
+        name: [str(row[of.row_name]) for row in await view.place_of(of).run(of.all)]
         for name, of in action.offered.items()
     }
     fields: dict[str, Any] = {}
@@ -512,7 +507,6 @@ async def open_row(
     identity: object,
     place: Sequence[tuple[str, str]],
     missing: str,
-    connections: Connections | None = None,
 ) -> Callable[[], Awaitable[Row]]:
     """Begin the page of a row: breadcrumbs below `place`, or `missing` if it does not exist.
 
@@ -522,7 +516,7 @@ async def open_row(
 
     async def read() -> Row | None:
         try:
-            return await (connections or view.context.connections).run(resource.one, identity)
+            return await view.place_of(resource).run(resource.one, identity)
         except resource.missing:
             return None
 
@@ -555,7 +549,6 @@ def detail_facts(
 
 async def ask_action(
     view: View,
-    connections: Connections,
     action: Action,
     row: Row,
     more: Mapping[str, Any],
@@ -583,17 +576,16 @@ async def ask_action(
 
     async def do(asked: Mapping[str, Any]) -> bool:
         given = {**more, **{name: value for name, value in asked.items() if value}}
-        return await _act(view, connections, action, target, same, given, then, secrets)
+        return await _act(view, action, target, same, given, then, secrets)
 
     question = question or view.t("common.sure", action=title, target=target)
-    await _ask(view, connections, action, title, question, do, needed)
+    await _ask(view, action, title, question, do, needed)
     if secrets:
         await show_once(view, title, secrets)
 
 
 async def action_buttons(
     view: View,
-    connections: Connections,
     actions: Sequence[Action | tuple[Action, Mapping[str, Any], str]],
     row: Callable[[], Awaitable[Row]],
     question: str = "",
@@ -608,7 +600,7 @@ async def action_buttons(
         title = label or title_of(view, action)
 
         async def ask() -> None:
-            await ask_action(view, connections, action, await row(), more, title, question, then)
+            await ask_action(view, action, await row(), more, title, question, then)
 
         chosen = [
             str(more[one.name]).lower()
