@@ -145,6 +145,18 @@ def _tabs(view: View, shown: str, entries: Mapping[str, str]) -> Markup:
     return tabs(t, [(t(key), PREFIX + at, at == shown, None) for at, key in entries.items()])
 
 
+def pages_above(view: View) -> list[tuple[str, str]]:
+    """Return the titles and addresses of the lists above the page of a row."""
+    titles = {path: key for entries in TABS for path, key in entries.items()}
+    titles |= {place.path: f"nav.{place.key}" for place in PLACES}
+    here = view.request.url.path
+    return [
+        (view.t(titles[path]), PREFIX + path)
+        for path in sorted(titles)
+        if here.startswith(f"{PREFIX}{path}/")
+    ]
+
+
 @contextmanager
 def _frame(view: View, place: str, title: str) -> Iterator[None]:
     ui.page_title(f"{title} · Postroad")

@@ -60,11 +60,11 @@ async def _workers(view: View) -> None:
     view.on_row("restart", restart)
     title, advice = t("worker.services"), element("code", "postroad up")
     more = {"": button}
-    await show_resource(view, SERVICES, none="worker.none", advice=advice, more=more, title=title)
-    title, none, name = t("worker.handlers"), "worker.no_handler", "handler_"
-    await show_resource(view, WORKERS, none=none, title=title, has_form=False, name=name)
-    title, none, name = t("worker.sessions"), "worker.no_session", "session_"
-    await show_resource(view, SESSIONS, none=none, title=title, has_form=False, name=name)
+    await show_resource(view, SERVICES, advice=advice, more=more, title=title)
+    title = t("worker.handlers")
+    await show_resource(view, WORKERS, title=title, has_form=False, name="handler_")
+    title = t("worker.sessions")
+    await show_resource(view, SESSIONS, title=title, has_form=False, name="session_")
 
 
 async def _restart(view: View, name: str) -> None:
@@ -104,7 +104,7 @@ def _end_of(path: Path) -> str:
 @page("/audit", "audit", "nav.audit", role="admin")
 async def _audit(view: View) -> None:
     cells: Cells = {"detail": _detail, "account": partial(_who, view)}
-    await show_resource(view, AUDIT, cells=cells, none="audit.none")
+    await show_resource(view, AUDIT, cells=cells)
 
 
 def _who(view: View, row: Row) -> Markup:
@@ -197,7 +197,6 @@ async def _accounts(view: View) -> None:
             "issuer": lambda row: row["issuer"] or t("account.local"),
         },
         more={"": partial(_account_buttons, view)},
-        none="account.none",
     )
 
 

@@ -12,7 +12,7 @@ from postroad.alerts.resources import ACK, ALERTS, CHANNELS, HANDLING
 from postroad.console.frame import page
 from postroad.console.incidents import INCIDENTS, Incident, from_alert, open_alerts
 from postroad.console.markup import Markup, address, card, element, joined, link, moment
-from postroad.console.parts.lists import empty, severity_badge, tabs
+from postroad.console.parts.lists import severity_badge, tabs
 from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
@@ -28,9 +28,9 @@ async def _alerts(view: View) -> None:
     is_open = view.query("show") != "all"
 
     async def channels() -> Markup:
-        found = await view.rows(CHANNELS, age=5)
-        none = empty(t("alert.no_channel"), element("code", t("alert.no_channel_advice")))
-        return card(t("alert.channels"), resource_table(view, CHANNELS, found, none=none))
+        advice = element("code", t("empty.alerts.channels_advice"))
+        shown = resource_table(view, CHANNELS, await view.rows(CHANNELS, age=5), advice=advice)
+        return card(t("alert.channels"), shown)
 
     async def is_any_unacknowledged() -> bool:
         return any(one["acked_at"] is None for one in await open_alerts(view))
@@ -51,8 +51,7 @@ async def _alerts(view: View) -> None:
         for button in bulk_buttons(view, {}, (ACK,)):
             await view.offer(button, is_any_unacknowledged)
     resource, handling = (INCIDENTS, _HANDLING) if is_open else (ALERTS, ())
-    none, advice = "overview.no_alerts", t("alert.none_advice")
-    await show_resource(view, resource, cells=cells, none=none, advice=advice, row_actions=handling)
+    await show_resource(view, resource, cells=cells, row_actions=handling)
     await view.live(channels)
 
 

@@ -29,8 +29,8 @@ async def bridges(view: View) -> Sequence[BridgeStatus]:
 
 @page("/bridges", "bridges", "nav.bridges")
 async def _bridges(view: View) -> None:
-    lists = ((STATUS, COLUMNS, "bridge.none", BRIDGE_ADVICE), (SHARDS, (), "bridge.no_shard", ""))
-    for resource, names, none, advice in lists:
+    lists = ((STATUS, COLUMNS, BRIDGE_ADVICE), (SHARDS, (), ""))
+    for resource, names, advice in lists:
         if resource is SHARDS and not view.context.components.bridge_addresses.shards:
             continue
         await show_resource(
@@ -41,7 +41,6 @@ async def _bridges(view: View) -> None:
                 "source": lambda row: _queue(row["source"], row["queue"]),
                 "target": lambda row: _queue(row["target"], row["queue_at_target"]),
             },
-            none=none,
             advice=element("code", advice),
             row_actions=() if resource is SHARDS else (PAUSE, DRAIN, RESUME),
             name="" if resource is STATUS else "shard_",

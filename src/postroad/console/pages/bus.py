@@ -81,7 +81,10 @@ async def _queues(view: View) -> None:
     with ui.element("div").classes("row"):
         post_button(view, None)
     advice = element(
-        "span", t("bus.no_queue_advice"), " ", element("code", "postroad bus create orders")
+        "span",
+        t("empty.bus.consumer_figures_advice"),
+        " ",
+        element("code", "postroad bus create orders"),
     )
     await show_resource(
         view,
@@ -89,7 +92,6 @@ async def _queues(view: View) -> None:
         to=lambda row: address("bus", "queues", row["queue"]),
         cells=_cells(),
         more={t("bus.trend"): trend},
-        none="bus.no_queue",
         advice=advice,
         sort="depth",
     )
@@ -228,8 +230,7 @@ def _cells() -> dict[str, Callable[[Row], object]]:
 @page("/bus/queues/{queue}", "bus", "bus.queue_title")
 async def _queue(view: View) -> None:
     t, name = view.t, view.path("queue")
-    place = [("nav.bus", address("bus"))]
-    queue = await open_row(view, QUEUES, name, place, "bus.queue_gone")
+    queue = await open_row(view, QUEUES, name)
     shape = await queue()
     consumer = view.query("consumer") or shape["consumers"][0]
 
@@ -255,7 +256,7 @@ async def _queue(view: View) -> None:
 
     async def measured() -> Markup:
         rows = await view.rows(HANDLING, {"queue": name})
-        return resource_table(view, HANDLING, rows, none=empty(t("bus.not_measured")))
+        return resource_table(view, HANDLING, rows)
 
     async def chosen() -> Row:
         return await view.context.connections.run(FIGURES.one, f"{name}/{consumer}")
@@ -284,21 +285,18 @@ async def _schedules(view: View) -> None:
     advice = element("code", "postroad bus schedules add")
     actions = SCHEDULE_ACTIONS[:3]
     to = ("bus", "schedules")
-    await show_resource(
-        view, SCHEDULES, to=to, none="bus.no_schedule", advice=advice, row_actions=actions
-    )
+    await show_resource(view, SCHEDULES, to=to, advice=advice, row_actions=actions)
 
 
 @page("/bus/replays", "bus", "bus.replays")
 async def _replays(view: View) -> None:
-    await show_resource(view, REPLAYS, none="bus.no_replay", row_actions=REPLAY_ACTIONS)
+    await show_resource(view, REPLAYS, row_actions=REPLAY_ACTIONS)
 
 
 @page("/bus/schedules/{name:path}", "bus", "bus.schedule_title")
 async def _schedule(view: View) -> None:
     t = view.t
-    place = [("bus.schedules", address("bus", "schedules"))]
-    row = await open_row(view, SCHEDULES, view.path("name"), place, "bus.schedule_gone")
+    row = await open_row(view, SCHEDULES, view.path("name"))
 
     async def shown() -> Markup:
         now = await row()

@@ -24,7 +24,7 @@ def post_button(view: View, queue: str | None) -> None:
     async def open_form() -> None:
         queues = {one.queue: one for one in await view.context.bus.queues()}
         if not queues:
-            view.notify(t("bus.no_queue"))
+            view.notify(t("empty.bus.consumer_figures"))
             return
         fields: dict[str, Any] = {}
 

@@ -56,11 +56,10 @@ async def _overview(view: View) -> None:
         )
 
     await view.live(head)
-    await show_resource(view, READERS, none="coordination.no_reader", name="reader_")
+    await show_resource(view, READERS, name="reader_")
 
     async def lags() -> dict[str, Line]:
         return {name: list(points) for name, points in view.context.more.get("lag", {}).items()}
 
     await line_chart(view, t("coordination.lag"), lags)
-    to, none = ("coordination", "events"), "coordination.no_event"
-    await show_resource(view, EVENTS, to=to, none=none, actions=(RETRY,))
+    await show_resource(view, EVENTS, to=("coordination", "events"), actions=(RETRY,))

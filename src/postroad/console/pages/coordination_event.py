@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from postroad.console.frame import page
-from postroad.console.markup import NOTHING, Markup, address, badge, card, element, facts
+from postroad.console.markup import NOTHING, Markup, badge, card, element, facts
 from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.resources import (
     action_buttons,
@@ -31,8 +31,7 @@ PAYLOADS_SHOWN = 50
 async def event_page(view: View) -> None:
     """Show one event."""
     t, event_id = view.t, view.number("event")
-    place = [("nav.coordination", address("coordination"))]
-    now = await open_row(view, EVENTS, event_id, place, "coordination.event_gone")
+    now = await open_row(view, EVENTS, event_id)
 
     def skip_button(row: Row) -> Markup | str:
         if not row["is_parked"]:
@@ -45,7 +44,7 @@ async def event_page(view: View) -> None:
 
     async def head() -> Markup:
         one = await now()
-        none = t("coordination.no_reader")
+        none = t("empty.coordination.readers")
         found = [{**row, "state": "parked"} if row["is_parked"] else row for row in one["readers"]]
         columns, more = EVENTS.parts["readers"], {"": skip_button}
         readers = card(t("coordination.readers"), part_table(view, columns, found, none, more=more))

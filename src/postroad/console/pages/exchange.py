@@ -64,20 +64,19 @@ async def _overview(view: View) -> None:
         DATABASES,
         to=lambda row: address("exchange", database=row["id"]),
         names=DATABASE_COLUMNS,
-        none="exchange.no_database",
         cells={
             "process_state": lambda row: process_link(view, row["process"], row["process_state"])
         },
         name="database_",
     )
     await view.live(doubts)
-    await show_resource(view, PROCESSES, to=TO, names=PROCESS_COLUMNS, none="exchange.no_process")
+    await show_resource(view, PROCESSES, to=TO, names=PROCESS_COLUMNS)
 
 
 @page("/exchange/clients", "exchange", "exchange.clients")
 async def _clients(view: View) -> None:
-    none, advice = "exchange.no_client", element("code", "postroad exchange clients add")
-    await show_resource(view, CLIENTS, none=none, advice=advice, row_actions=(RENEW,))
+    advice = element("code", "postroad exchange clients add")
+    await show_resource(view, CLIENTS, advice=advice, row_actions=(RENEW,))
 
 
 def _totals(view: View, found: Sequence[dict[str, Any]]) -> Markup:

@@ -29,25 +29,14 @@ MAX_FILE_BYTES = 100_000
 @page("/exchange/messages", "exchange", "exchange.messages")
 async def messages_page(view: View) -> None:
     """List messages."""
-    await show_resource(
-        view,
-        MESSAGES,
-        to=("exchange", "messages"),
-        none="exchange.no_message",
-        advice=view.t("exchange.no_database_advice"),
-        actions=(REQUEUE,),
-    )
+    await show_resource(view, MESSAGES, to=("exchange", "messages"), actions=(REQUEUE,))
 
 
 @page("/exchange/messages/{number}", "exchange", "exchange.message_title")
 async def message_page(view: View) -> None:
     """Show one message with its file."""
     t = view.t
-    place = [
-        ("nav.exchange", address("exchange")),
-        ("exchange.messages", address("exchange", "messages")),
-    ]
-    now = await open_row(view, MESSAGES, view.number("number"), place, "exchange.message_gone")
+    now = await open_row(view, MESSAGES, view.number("number"))
 
     async def shown() -> Markup:
         row = await now()

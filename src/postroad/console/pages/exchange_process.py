@@ -26,8 +26,7 @@ _ARROWS = (
 async def process_page(view: View) -> None:
     """Show one process."""
     t = view.t
-    place = [("nav.exchange", address("exchange"))]
-    again = await open_row(view, PROCESSES, view.path("process"), place, "exchange.process_gone")
+    again = await open_row(view, PROCESSES, view.path("process"))
 
     async def head() -> Markup:
         one = await again()

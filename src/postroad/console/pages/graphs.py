@@ -83,7 +83,7 @@ async def _waiting(view: View) -> None:
 
     await live_graph(view, graph, view.t("bus.waiting"))
     cells = {name: partial(_message_link, name) for name in ("iid", "before_iid")}
-    await show_resource(view, WAITS, cells=cells, none="bus.nobody_waits", sort="added")
+    await show_resource(view, WAITS, cells=cells, sort="added")
 
 
 def _message_link(name: str, row: Row) -> Markup | str:
@@ -93,7 +93,7 @@ def _message_link(name: str, row: Row) -> Markup | str:
 
 @page("/bus/sagas", "sagas", "saga.title")
 async def _sagas(view: View) -> None:
-    await show_resource(view, SAGAS, to=("bus", "sagas"), none="saga.none")
+    await show_resource(view, SAGAS, to=("bus", "sagas"))
 
 
 def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
@@ -109,8 +109,7 @@ def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
 @page("/bus/sagas/{saga_id}", "sagas", "saga.one_title")
 async def _saga(view: View) -> None:
     t, saga_id = view.t, view.number("saga_id")
-    place = [("saga.title", address("bus", "sagas"))]
-    row = await open_row(view, SAGAS, saga_id, place, "saga.gone")
+    row = await open_row(view, SAGAS, saga_id)
     first = await row()
 
     async def steps() -> list[SagaStep]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, joined, link, number
-from postroad.console.parts.lists import empty
 from postroad.console.parts.resources import resource_table
 from postroad.console.view import View
 from postroad.intake import status
@@ -51,12 +50,7 @@ async def _pipeline(view: View) -> None:
     async def transfers() -> Markup:
         found = await view.rows(TRANSFERS, age=1)
         shown = resource_table(
-            view,
-            TRANSFERS,
-            found,
-            to=("intake", "files"),
-            cells={"bytes_done": bar},
-            none=empty(t("intake.no_transfer")),
+            view, TRANSFERS, found, to=("intake", "files"), cells={"bytes_done": bar}
         )
         return card(t("intake.transfers"), shown)
 

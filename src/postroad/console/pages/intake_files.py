@@ -18,17 +18,14 @@ FILE_ACTIONS = (RETRY, SKIP, REIMPORT)
 @page("/intake/files", "intake", "intake.files")
 async def files_page(view: View) -> None:
     """List files."""
-    await show_resource(
-        view, FILES, to=("intake", "files"), none="intake.no_file", actions=FILE_ACTIONS
-    )
+    await show_resource(view, FILES, to=("intake", "files"), actions=FILE_ACTIONS)
 
 
 @page("/intake/files/{file}", "intake", "intake.file_title")
 async def file_page(view: View) -> None:
     """Show one file with its history."""
     t = view.t
-    place = [("nav.intake", address("intake")), ("intake.files", address("intake", "files"))]
-    now = await open_row(view, FILES, view.number("file"), place, "intake.file_gone")
+    now = await open_row(view, FILES, view.number("file"))
 
     async def shown() -> Markup:
         row = await now()

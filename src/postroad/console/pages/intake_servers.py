@@ -30,11 +30,7 @@ async def servers_page(view: View) -> None:
             view, t("intake.add"), lambda: _edit(view, None), test="add-server", is_main=True
         )
     await show_resource(
-        view,
-        SERVERS,
-        to=("intake", "servers"),
-        cells={"status": partial(_server_state, view)},
-        none="intake.no_server",
+        view, SERVERS, to=("intake", "servers"), cells={"status": partial(_server_state, view)}
     )
 
 
@@ -116,8 +112,7 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
 async def server_page(view: View) -> None:
     """Show one server with its settings and actions."""
     t, name = view.t, view.path("server")
-    place = [("nav.intake", address("intake")), ("intake.servers", address("intake", "servers"))]
-    now = await open_row(view, SERVERS, name, place, "intake.server_gone")
+    now = await open_row(view, SERVERS, name)
     first = await now()
 
     async def edit() -> None:

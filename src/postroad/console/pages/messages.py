@@ -132,7 +132,6 @@ async def _messages(view: View) -> None:
         fixed={"queue": queue, "consumer": consumer, "state": state},
         names=("iid", "added", *more, "attempts", "properties", "size", "data"),
         cells={"iid": _iid, "properties": lambda row: _pairs(row["properties"]), "data": _data},
-        none="bus.no_message",
         has_form=False,
         actions=() if state == "retained" else actions[state != "dead" :],
     )
@@ -262,17 +261,10 @@ async def _dead(view: View) -> None:
         cells={"error": error, "messages": lambda row: badge(number(row["messages"]), "dead")},
         names=("queue", "consumer", "error", "messages", "first_at", "last_at"),
         more={t("bus.day"): lambda row: spark(row["trend"], t("bus.day")), "": button},
-        none="bus.no_dead",
         sort="messages",
     )
 
 
 @page("/bus/dead/messages", "bus", "bus.dead", tab="/bus/dead")
 async def _dead_messages(view: View) -> None:
-    await show_resource(
-        view,
-        DEAD,
-        cells={"iid": _iid, "data": _data},
-        none="bus.no_dead",
-        actions=DEAD_ACTIONS[:3],
-    )
+    await show_resource(view, DEAD, cells={"iid": _iid, "data": _data}, actions=DEAD_ACTIONS[:3])

@@ -41,7 +41,7 @@ async def _overview(view: View) -> None:
 
     async def health() -> Markup:
         found = await view.rows(SERVICES)
-        shown = part_table(view, SERVICES.listed[:4], found, t("worker.none"))
+        shown = part_table(view, SERVICES.listed[:4], found, t("empty.console.services"))
         return card(t("overview.health"), shown)
 
     await view.live(totals)
@@ -84,7 +84,7 @@ def _picture(view: View, flow: Map) -> Markup:
 def _incident_card(view: View, wrong: Sequence[Incident]) -> Markup:
     t = view.t
     if not wrong:
-        none = element("div", empty(t("overview.no_alerts")), class_="empty")
+        none = element("div", empty(t("empty.alerts.incidents")), class_="empty")
         return card(t("overview.alerts"), none)
     lines = [
         element(

@@ -13,6 +13,7 @@ from typing import Any
 from nicegui import ui
 
 from postroad.console.connections import Connections, Place
+from postroad.console.frame import pages_above
 from postroad.console.markup import (
     NOTHING,
     Markup,
@@ -30,14 +31,7 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.markup import Column as Head
-from postroad.console.parts.dialogs import (
-    Tone,
-    action_button,
-    ask,
-    field,
-    row_button,
-    show_once,
-)
+from postroad.console.parts.dialogs import Tone, action_button, ask, field, row_button, show_once
 from postroad.console.parts.lists import (
     choice_field,
     crumbs,
@@ -150,7 +144,8 @@ def resource_table(
     rows: Sequence[Row],
     *,
     to: Target = (),
-    none: object = "",
+    none: object = None,
+    advice: object = None,
     cells: Cells | None = None,
     names: Sequence[str] = (),
     more: Cells | None = None,
@@ -160,8 +155,9 @@ def resource_table(
     """Show rows; `to` is the page of a row, `cells` replaces those of some columns.
 
     `names` are the columns to show, by default the listed ones; `more` are further ones with
-    titles, which only a wide window shows unless they are buttons without a title. `sorted_by` is
-    the column of the order and whether it is descending, `name` that of `show_resource`.
+    titles, which only a wide window shows unless they are buttons without a title. Without rows
+    `none` is shown, by default the text of the resource with the `advice`. `sorted_by` is the
+    column of the order and whether it is descending, `name` that of `show_resource`.
     """
     columns = [resource.column(one) for one in names] or resource.listed
     chosen, is_down = sorted_by or ("", False)
@@ -182,6 +178,9 @@ def resource_table(
         href = to(row) if callable(to) else address(*to, row[resource.row_name])
         return link(shown, href, class_="mono", title=text)
 
+    text = f"empty.{resource.name}"
+    entries = view.t.entries
+    none = none or empty(entries.get(text, ""), advice or entries.get(f"{text}_advice"))
     cells = {**({linked: row_link} if to else {}), **(cells or {})}
     return part_table(
         view, columns, rows, none, cells=cells, more=more, heads=heads, label=resource.plural
@@ -202,7 +201,6 @@ async def show_resource(
     cells: Cells | None = None,
     names: Sequence[str] = (),
     more: Cells | None = None,
-    none: str = "",
     advice: object = None,
     actions: Sequence[Action] = (),
     title: str = "",
@@ -215,7 +213,6 @@ async def show_resource(
 ) -> None:
     """Show the filters of a resource and, live, the page of rows that the URL requests.
 
-    An empty list shows the text `none` and the `advice`, by default the text `<none>_advice`.
     `actions` can be run on all rows that match the filters, `row_actions` are buttons of each row
     that is offered them. The list is sorted by `sort`, descending, unless the address names a
     column. `name` tells a second list of the page apart: it begins the names of its parameters in
@@ -227,7 +224,6 @@ async def show_resource(
     after, is_down = view.query(f"{name}after"), True if sort else None
     if (chosen := order_of(view, resource, name))[0]:
         sort, is_down = chosen
-    advice = advice or view.t.entries.get(f"{none}_advice")
     read = partial(
         view.place_of(resource).run,
         resource.page,
@@ -259,7 +255,7 @@ async def show_resource(
             cells=cells,
             names=names,
             more=more,
-            none=empty(view.t(none) if none else "", advice),
+            advice=advice,
             sorted_by=(sort, bool(is_down)),
             name=name,
         )
@@ -502,16 +498,11 @@ async def _ask(
 
 
 async def open_row(
-    view: View,
-    resource: Resource,
-    identity: object,
-    place: Sequence[tuple[str, str]],
-    missing: str,
+    view: View, resource: Resource, identity: object
 ) -> Callable[[], Awaitable[Row]]:
-    """Begin the page of a row: breadcrumbs below `place`, or `missing` if it does not exist.
+    """Begin the page of a row with its breadcrumbs, or with a notice that it does not exist.
 
-    `place` are the keys of the titles and the addresses of the pages above it. Returns a function
-    that reads the current row. Raises PageEnds if there is none.
+    Returns a function that reads the current row. Raises PageEnds if there is none.
     """
 
     async def read() -> Row | None:
@@ -523,10 +514,9 @@ async def open_row(
     # Not from the cache, which may contain the name from before a change.
     first = await read()
     label = str(first[resource.label_name]) if first else str(identity)
-    above = [(view.t(title), href) for title, href in place]
-    ui.html(crumbs(*above, (label, None)), sanitize=False)
+    ui.html(crumbs(*pages_above(view), (label, None)), sanitize=False)
     if first is None:
-        ui.html(gone(view.t(missing)), sanitize=False)
+        ui.html(gone(view.t(f"gone.{resource.name}")), sanitize=False)
         raise PageEnds
 
     async def now() -> Row:
