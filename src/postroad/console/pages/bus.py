@@ -64,6 +64,11 @@ COUNTED = {"ready": "ready", "delayed": "delayed", "waiting": "blocked", "leased
 CONSUMER_COLUMNS = ("consumer", "state", "paused_by", "pause_reason", "selector", *COUNTED.values(),
                     "oldest_age", "max_attempts")  # fmt: skip
 HAPPENS = ("posted", "consumed", "rejected", "died", "expired")
+# The fields of `Point` by the names of the columns of stored figures, where these have them.
+OF_POINT = {
+    **{name: name for name in ("at", "depth", "dmq", "age_seconds")},
+    **{kind: f"{kind}_per_second" for kind in HAPPENS},
+}
 
 
 @page("/bus", "bus", "bus.title")
@@ -104,53 +109,17 @@ async def _charts(
     queue: str | None = None,
     consumer: str | None = None,
 ) -> None:
-    """Draw the rates, and the number of messages: of the last minutes, or stored ones of a span."""
+    """Draw the rates, and the number of messages: of the last minutes, or stored ones of a span.
+
+    The charts of a span also have its totals and the restarts of services.
+    """
     t, span = view.t, view.query("span")
     entries = [
         (t(f"bus.span_{name or 'live'}"), view.here(span=name), name == span, None)
         for name in ("", *SPANS)
     ]
     ui.html(tabs(t, entries), sanitize=False)
-    of = f" · {consumer}" if consumer else ""
-    if span in SPANS:
-        await _stored_charts(view, span, of, queue, consumer)
-        return
-
-    async def rates() -> Mapping[str, Line]:
-        found = points()
-        lines = {
-            kind: [(p.at, getattr(p, f"{kind}_per_second")) for p in found] for kind in HAPPENS
-        }
-        # Rates that were always zero are omitted, except posts and consumption.
-        return {
-            t(f"bus.{kind}"): line
-            for kind, line in lines.items()
-            if kind in HAPPENS[:2] or any(value for _, value in line)
-        }
-
-    async def depths() -> Mapping[str, Line]:
-        found = points()
-        return {
-            t(f"bus.{name}"): [(p.at, float(getattr(p, name))) for p in found]
-            for name in ("depth", "dmq")
-        }
-
-    async def ages() -> Mapping[str, Line]:
-        return {t("bus.oldest"): [(p.at, p.age_seconds) for p in points()]}
-
-    with ui.element("div").classes("columns"):
-        await line_chart(view, t("bus.rates") + of, rates, unit=t("unit.per_second"))
-        await line_chart(view, t("bus.depth") + of, depths)
-        if consumer:
-            await line_chart(view, t("bus.oldest") + of, ages, unit=t("unit.s"))
-
-
-async def _stored_charts(
-    view: View, span: str, of: str, queue: str | None, consumer: str | None
-) -> None:
-    """Show what happened in a span: totals, messages per minute, how many waited, restarts."""
-    t, (length, step) = view.t, SPANS[span]
-    minutes = step / timedelta(minutes=1)
+    of, is_live = f" · {consumer}" if consumer else "", span not in SPANS
 
     async def stored() -> list[Row]:
         key = ("bus.traffic", span, queue, consumer)
@@ -164,33 +133,52 @@ async def _stored_charts(
             for kind, count in sums.items()
         )
 
+    async def read() -> Sequence[Row]:
+        if is_live:
+            return [{name: getattr(p, at) for name, at in OF_POINT.items()} for p in points()]
+        minutes = SPANS[span][1] / timedelta(minutes=1)
+        return [
+            {**row, **{kind: row[kind] / minutes for kind in HAPPENS}} for row in await stored()
+        ]
+
     async def rates() -> Mapping[str, Line]:
-        found = await stored()
+        found = await read()
+        # Rates that were always zero are omitted, except posts and consumption.
         return {
-            t(f"bus.{kind}"): [(row["at"], row[kind] / minutes) for row in found]
+            t(f"bus.{kind}"): [(row["at"], row[kind]) for row in found]
             for kind in HAPPENS
             if kind in HAPPENS[:2] or any(row[kind] for row in found)
         }
 
-    async def waiting() -> Mapping[str, Line]:
-        found = await stored()
+    async def lines(**columns: str) -> Mapping[str, Line]:
+        found = await read()
         return {
             t(f"bus.{title}"): [(row["at"], row[name]) for row in found if row[name] is not None]
-            for name, title in (("waiting", "depth"), ("dead", "dmq"))
+            for title, name in columns.items()
         }
 
+    depth, dead = ("depth", "dmq") if is_live else ("waiting", "dead")
+    restarts = [] if is_live else await _restarts(view, SPANS[span][0])
+    if not is_live:
+        await view.live(totals)
+    with ui.element("div").classes("columns"):
+        unit = t("unit.per_second" if is_live else "unit.per_minute")
+        await line_chart(view, t("bus.rates") + of, rates, unit=unit, restarts=restarts)
+        waiting = partial(lines, depth=depth, dmq=dead)
+        await line_chart(view, t("bus.depth") + of, waiting, restarts=restarts)
+        if is_live and consumer:
+            ages = partial(lines, oldest="age_seconds")
+            await line_chart(view, t("bus.oldest") + of, ages, unit=t("unit.s"))
+
+
+async def _restarts(view: View, length: timedelta) -> list[tuple[datetime, str]]:
+    """Return when services started in the last `length`, those of a minute together."""
     started: dict[datetime, list[str]] = {}
     for one in await view.rows(SERVICES):
         if one["since"] > datetime.now(UTC) - length:
-            started.setdefault(one["since"].replace(second=0, microsecond=0), []).append(
-                one["name"]
-            )
-    restarts = [(at, ", ".join(names)) for at, names in started.items()]
-    await view.live(totals)
-    with ui.element("div").classes("columns"):
-        title, unit = t("bus.rates") + of, t("unit.per_minute")
-        await line_chart(view, title, rates, unit=unit, restarts=restarts)
-        await line_chart(view, t("bus.depth") + of, waiting, restarts=restarts)
+            minute = one["since"].replace(second=0, microsecond=0)
+            started.setdefault(minute, []).append(one["name"])
+    return [(at, ", ".join(names)) for at, names in started.items()]
 
 
 def bus_figures(view: View, found: Sequence[ConsumerStatus]) -> list[tuple[str, object, str]]:
