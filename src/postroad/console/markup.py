@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -86,57 +85,6 @@ def facts(pairs: Iterable[tuple[object, object]]) -> Markup:
     return element(
         "dl", [(element("dt", name), element("dd", value)) for name, value in pairs], class_="facts"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its heading, its classes, and the address that sorts by it."""
-
-    title: object
-    kind: str = ""
-    sort: str | None = None
-    order: str | None = None
-
-
-def table(
-    columns: Sequence[Column], rows: Iterable[Sequence[object]], *, label: str, empty: object
-) -> Markup:
-    """Show rows under their columns, or advice if there are none."""
-    listed = list(rows)
-    if not listed:
-        return element("div", empty, class_="empty")
-    heads = []
-    for column in columns:
-        title: object = column.title
-        if column.sort is not None:
-            mark = {"ascending": " ↑", "descending": " ↓"}.get(column.order or "", "")
-            title = link(f"{column.title}{mark}", column.sort, class_="sort")
-        heads.append(
-            element("th", title, scope="col", class_=column.kind or None, aria_sort=column.order)
-        )
-    body = [
-        element(
-            "tr",
-            [
-                element("td", cell, class_=_kind(column, cell), data_label=column.title)
-                for column, cell in zip(columns, row, strict=True)
-            ],
-        )
-        for row in listed
-    ]
-    return element(
-        "div",
-        element("table", element("thead", element("tr", heads)), element("tbody", body)),
-        class_="table",
-        role="region",
-        aria_label=label,
-        tabindex="0",
-    )
-
-
-def _kind(column: Column, cell: object) -> str | None:
-    # On a phone, where a row is a list of names and values, an empty value takes no space.
-    return f"{column.kind} nothing".strip() if cell in (NOTHING, "") else column.kind or None
 
 
 def number(value: float | None) -> str:

@@ -40,11 +40,11 @@ async def _workers(view: View) -> None:
     async def restart(name: str) -> None:
         title = t("worker.restart")
 
-        async def submit() -> bool:
+        async def submit(_: object) -> bool:
             return await view.act("service.restart", name, partial(_restart, view, name))
 
-        fill = partial(ui.label, t("common.sure", action=title, target=name))
-        await ask(view, title, title, submit, fill=fill, tone="danger", has_fields=False)
+        question = t("common.sure", action=title, target=name)
+        await ask(view, title, title, submit, note=question, tone="danger")
 
     def button(row: Row) -> Markup | str:
         if row["state"] == "lost":
@@ -144,22 +144,17 @@ async def _accounts(view: View) -> None:
             view.notify(t("common.nothing_found"))
             return
         title = t("account.change", name=existing) if existing else t("account.add")
-        fields: dict[str, Any] = {}
+        roles = {each: t(f"role.{each}") for each in ROLES}
+        role = known[existing] if existing else "viewer"
+        label = t("account.new_password") if existing else t("account.password")
+        props, value = 'autocomplete="off"', "" if existing else new_password()
+        fields = {"name": field(t("account.name"))} if existing is None else {}
+        fields["role"] = field(t("account.role"), ui.select, options=roles, value=role)
+        fields["password"] = field(label, props=props, value=value)
 
-        def fill() -> None:
-            if existing is None:
-                fields["name"] = field(ui.input, t("account.name"), "account-name")
-            roles = {each: t(f"role.{each}") for each in ROLES}
-            role = known[existing] if existing else "viewer"
-            title, test = t("account.role"), "account-role"
-            fields["role"] = field(ui.select, title, test, options=roles, value=role)
-            title = t("account.new_password") if existing else t("account.password")
-            value, test = "" if existing else new_password(), "account-password"
-            fields["password"] = field(ui.input, title, test, 'autocomplete="off"', value=value)
-
-        async def submit() -> bool:
-            name = existing or str(fields["name"].value or "")
-            role, password = fields["role"].value, str(fields["password"].value or "")
+        async def submit(given: dict[str, Any]) -> bool:
+            name = existing or str(given["name"] or "")
+            role, password = given["role"], str(given["password"] or "")
             is_new_role = existing is None or role != known[existing]
 
             async def save() -> str:
@@ -175,15 +170,14 @@ async def _accounts(view: View) -> None:
             detail = {"role": role, "password": "new" if password else "unchanged"}
             return await view.act("account.put", name, save, role="admin", detail=detail)
 
-        await ask(view, title, t("common.save"), submit, fill=fill, test="account-save")
+        await ask(view, title, t("common.save"), submit, fields=fields, test="account-save")
 
     async def drop(name: str) -> None:
-        async def submit() -> bool:
+        async def submit(_: object) -> bool:
             return await view.act("account.drop", name, lambda: accounts.drop(name), role="admin")
 
         title, question = t("account.drop"), t("account.drop_question", name=name)
-        fill = partial(ui.label, question)
-        await ask(view, title, title, submit, fill=fill, tone="danger", has_fields=False)
+        await ask(view, title, title, submit, note=question, tone="danger")
 
     view.on_row("change-account", put)
     view.on_row("drop-account", drop)

@@ -26,23 +26,21 @@ def post_button(view: View, queue: str | None) -> None:
         if not queues:
             view.notify(t("empty.bus.consumer_figures"))
             return
-        fields: dict[str, Any] = {}
+        listed, chosen = list(queues), queue or next(iter(queues))
+        example = '{"STATE": "DONE"}'
+        fields = {
+            "queue": field(
+                t("bus.queue"), ui.select, options=listed, value=chosen, with_input=True
+            ),
+            "data": field(t("bus.data"), ui.textarea, value="{}"),
+            "properties": field(t("bus.properties"), placeholder=example),
+        }
 
-        def fill() -> None:
-            chosen = queue or next(iter(queues))
-            listed: dict[str, Any] = {"options": list(queues), "value": chosen, "with_input": True}
-            fields["queue"] = field(ui.select, t("bus.queue"), "post-queue", **listed)
-            fields["data"] = field(ui.textarea, t("bus.data"), "post-data", value="{}")
-            title, example = t("bus.properties"), '{"STATE": "DONE"}'
-            fields["properties"] = field(ui.input, title, "post-properties", placeholder=example)
+        async def submit(given: dict[str, Any]) -> bool:
+            chosen, properties = queues[str(given["queue"])], str(given["properties"] or "")
+            return await _post(view, chosen, str(given["data"]), properties)
 
-        async def submit() -> bool:
-            chosen = queues[str(fields["queue"].value)]
-            return await _post(
-                view, chosen, str(fields["data"].value), str(fields["properties"].value or "")
-            )
-
-        await ask(view, t("bus.post"), t("bus.post"), submit, fill=fill, test="post-send")
+        await ask(view, t("bus.post"), t("bus.post"), submit, fields=fields, test="post-send")
 
     action_button(view, t("bus.post"), open_form, test="post", is_main=True)
 
@@ -81,22 +79,20 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
             view.notify(t("bus.not_editable"))
             return
         shown = {"data": found[0].data or "", "properties": json.dumps(found[0].properties)}
-        fields: dict[str, Any] = {}
+        fields = {
+            name: field(t(f"bus.{name}"), ui.textarea, value=value) for name, value in shown.items()
+        }
 
-        def fill() -> None:
-            ui.label(t("bus.edit_note"))
-            for name, value in shown.items():
-                fields[name] = field(ui.textarea, t(f"bus.{name}"), f"edit-{name}", value=value)
-
-        async def submit() -> bool:
-            given = {name: str(one.value or "") for name, one in fields.items()}
-            changed = {name: value for name, value in given.items() if value != shown[name]}
+        async def submit(given: dict[str, Any]) -> bool:
+            texts = {name: str(value or "") for name, value in given.items()}
+            changed = {name: text for name, text in texts.items() if text != shown[name]}
             run = partial(
                 view.context.connections.run, EDIT_DEAD.run, view.supplied, iid=iid, **changed
             )
             return await view.act("bus.edit", iid, run, detail={"changed": list(changed)})
 
-        await ask(view, t("bus.edit"), t("bus.edit"), submit, fill=fill, test="edit-send")
+        title, note = t("bus.edit"), t("bus.edit_note")
+        await ask(view, title, title, submit, note=note, fields=fields, test="edit-send")
 
     with ui.element("div").classes("row"):
         pressed = action_button(view, t("bus.edit"), edit, test="edit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 
 from nicegui import ui
@@ -12,23 +13,30 @@ from postroad.bus import AsyncSagas, SagaStep
 from postroad.bus.resources import CANCEL, RETRY, SAGAS, WAITS
 from postroad.bus.saga_picture import mermaid
 from postroad.console.frame import page
-from postroad.console.markup import (
-    NOTHING,
-    Column,
-    Markup,
-    address,
-    badge,
-    link,
-    moment,
-    number,
-    table,
+from postroad.console.markup import NOTHING, Markup, address, link
+from postroad.console.parts.resources import (
+    Cells,
+    action_buttons,
+    detail_facts,
+    open_row,
+    part_table,
+    show_resource,
 )
-from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import View
-from postroad.operate import Row
+from postroad.operate import Column, Row
 
 # Maximum number of waiting messages that are drawn.
 DRAWN = 60
+STEPS = (
+    Column("step", "Step", "Шаг"),
+    Column("step_state", "State", "Состояние", "state"),
+    Column("queue", "Queue", "Очередь"),
+    Column("iid", "Message", "Сообщение", "code"),
+    Column("attempts", "Attempts", "Попытки", "number"),
+    Column("error", "Error", "Ошибка"),
+    Column("done_at", "Done", "Выполнен", "moment"),
+    Column("undone_at", "Compensated", "Компенсирован", "moment"),
+)
 
 
 async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str) -> None:
@@ -96,14 +104,22 @@ async def _sagas(view: View) -> None:
     await show_resource(view, SAGAS, to=("bus", "sagas"))
 
 
-def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
-    """Link to the queue and message of the step's current work: its compensation once posted."""
+def _step_row(one: SagaStep) -> Row:
+    """Return a step with the queue and message of its work: its compensation once posted."""
     is_undone = one.step_state in ("compensating", "compensated", "parked") and one.undo_iid
     queue, iid = (one.undo_queue, one.undo_iid) if is_undone else (one.do_queue, one.do_iid)
-    return (
-        link(queue, address("bus", "queues", queue)) if queue else NOTHING,
-        link(iid, address("bus", "messages", iid), class_="mono") if iid else NOTHING,
-    )
+    return {
+        **asdict(one),
+        "step": one.step + (" ◆" if one.is_pivot else ""),
+        "queue": queue,
+        "iid": iid,
+        "attempts": one.attempts + one.undo_attempts,
+        "error": one.undo_error or one.step_error,
+    }
+
+
+def _queue_link(row: Row) -> Markup | str:
+    return link(row["queue"], address("bus", "queues", row["queue"])) if row["queue"] else NOTHING
 
 
 @page("/bus/sagas/{saga_id}", "sagas", "saga.one_title")
@@ -125,33 +141,10 @@ async def _saga(view: View) -> None:
         return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{t.state(word[1])}"', text)
 
     async def listed() -> Markup:
-        return table(
-            [
-                Column(t("saga.step")),
-                Column(t("common.state")),
-                Column(t("bus.queue")),
-                Column(t("bus.iid"), "nowrap"),
-                Column(t("bus.attempts"), "num"),
-                Column(t("bus.error"), "wide"),
-                Column(t("saga.done"), "nowrap"),
-                Column(t("saga.undone"), "nowrap"),
-            ],
-            [
-                (
-                    one.step + (" ◆" if one.is_pivot else ""),
-                    badge(t.state(one.step_state), one.step_state),
-                    *_step_message(one),
-                    number(one.attempts + one.undo_attempts),
-                    one.undo_error or one.step_error or NOTHING,
-                    moment(one.done_at),
-                    moment(one.undone_at),
-                )
-                for one in await steps()
-            ],
-            label=t("saga.steps"),
-            empty="",
-        )
+        found = [_step_row(one) for one in await steps()]
+        return part_table(view, STEPS, found, cells=cells, label=t("saga.steps"))
 
+    cells: Cells = {"queue": _queue_link, "iid": partial(_message_link, "iid")}
     await action_buttons(view, [CANCEL, RETRY], row)
     await view.live(head)
     await live_graph(view, graph, t("saga.graph"))

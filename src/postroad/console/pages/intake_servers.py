@@ -44,52 +44,40 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
     t = view.t
     title = t("intake.change") if existing else t("intake.add")
     labels = {"name": "", "host": "", "port": "22", "username": "", "directory": "/"}
-    fields: dict[str, Any] = {}
+    known: Mapping[str, Any] = existing or {"host_key": "", "trusts_first_key": False, **labels}
+    is_trusting, props = bool(known["trusts_first_key"]), 'autocomplete="new-password"'
+    fields = {name: field(t(f"intake.{name}"), value=str(known[name])) for name in labels}
+    fields |= {
+        "host_key": field(t("intake.host_key"), value=known["host_key"]),
+        "trusts_first_key": field(t("intake.trusts_first_key"), ui.checkbox, value=is_trusting),
+        "password": field(t("intake.password"), props=props, password=True),
+        "key": field(t("intake.private_key"), ui.textarea),
+    }
+    note = t("intake.keep_credentials") if existing else ""
 
-    def fill() -> None:
-        for name, default in labels.items():
-            value = str(existing[name]) if existing else default
-            fields[name] = field(ui.input, t(f"intake.{name}"), f"server-{name}", value=value)
-        value = existing["host_key"] if existing else ""
-        fields["host_key"] = field(ui.input, t("intake.host_key"), "server-host-key", value=value)
-        fields["trusts_first_key"] = ui.checkbox(
-            t("intake.trusts_first_key"),
-            value=bool(existing["trusts_first_key"]) if existing else False,
-        ).props('data-test="server-trusts-first-key"')
-        if existing:
-            ui.label(t("intake.keep_credentials")).classes("note")
-        title, props = t("intake.password"), 'autocomplete="new-password"'
-        fields["password"] = field(ui.input, title, "server-password", props, password=True)
-        fields["key"] = field(ui.textarea, t("intake.private_key"), "server-key")
-
-    async def submit() -> bool:
-        values: dict[str, Any] = {name: str(fields[name].value).strip() for name in labels}
+    async def submit(given: dict[str, Any]) -> bool:
+        values: dict[str, Any] = {name: str(given[name]).strip() for name in labels}
         if not values["port"].isdigit() or not 0 < int(values["port"]) < 65536:
             view.notify(t("intake.port_invalid"), BAD)
             return False
         values["port"] = int(values["port"])
-        values["host_key"] = str(fields["host_key"].value or "").strip() or None
-        values["trusts_first_key"] = bool(fields["trusts_first_key"].value)
-        password, key = (str(fields[name].value or "") or None for name in ("password", "key"))
+        values["host_key"] = str(given["host_key"] or "").strip() or None
+        values["trusts_first_key"] = bool(given["trusts_first_key"])
+        password, key = (str(given[name] or "") or None for name in ("password", "key"))
         if existing:
             values = {name: value for name, value in values.items() if value != existing[name]}
         vault, saved = view.context.components.vault, ""
 
         async def save() -> str:
             nonlocal saved
-            connections = view.context.connections
+            run = view.context.connections.run
+            credentials = Credentials(password=password, private_key=key)
             if existing:
-                given = Credentials(password=password, private_key=key) if password or key else None
-                made = await connections.run(
-                    operations.change_server, vault, existing["name"], values, given
-                )
+                changed = credentials if password or key else None
+                name = existing["name"]
+                made = await run(operations.change_server, vault, name, values, changed)
             else:
-                made = await connections.run(
-                    operations.create_server,
-                    vault,
-                    Credentials(password=password, private_key=key),
-                    values,
-                )
+                made = await run(operations.create_server, vault, credentials, values)
             saved = str(made["name"])
             return saved
 
@@ -105,7 +93,7 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
             ui.navigate.to(address("intake", "servers", saved).removeprefix(PREFIX))
         return is_done
 
-    await ask(view, title, t("common.save"), submit, fill=fill, test="server-save")
+    await ask(view, title, t("common.save"), submit, note=note, fields=fields, test="server-save")
 
 
 @page("/intake/servers/{server}", "intake", "intake.server_title")

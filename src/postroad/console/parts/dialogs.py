@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from nicegui import ui
 
-from postroad.console.markup import Markup, element
+from postroad.console.markup import Markup, element, joined
 from postroad.console.view import View
 
 Tone = Literal["main", "danger", "plain", "quiet"]
@@ -22,9 +22,14 @@ def press_button(
     return button
 
 
-def field(kind: Callable[..., Any], label: str, test: str, props: str = "", **given: Any) -> Any:
-    """Create a field of a dialog: an `ui.input`, `ui.select` or `ui.textarea`."""
-    return kind(label=label, **given).props(f'outlined dense data-test="{test}" {props}')
+def field(
+    label: str, kind: Callable[..., Any] = ui.input, props: str = "", **given: Any
+) -> Callable[[str], Any]:
+    """Return what creates a field of a dialog: an `ui.input`, `ui.select` or the like."""
+    if kind is ui.checkbox:
+        return lambda test: kind(label, **given).props(f'data-test="{test}"')
+    shown = f"outlined dense {props}"
+    return lambda test: kind(label=label, **given).props(f'data-test="{test}" {shown}')
 
 
 def row_button(view: View, label: str, verb: str, key: str) -> Markup | None:
@@ -39,33 +44,42 @@ async def ask(
     view: View,
     title: str,
     label: str,
-    submit: Callable[[], Awaitable[bool]],
+    submit: Callable[[dict[str, Any]], Awaitable[bool]],
     *,
-    fill: Callable[[], object] = lambda: None,
+    note: str = "",
+    content: Markup | None = None,
+    fields: Mapping[str, Callable[[str], Any]] | None = None,
     tone: Tone = "main",
     test: str = "confirm",
-    has_fields: bool = True,
     can_cancel: bool = True,
 ) -> None:
-    """Show a dialog with the fields that `fill` creates, and call `submit` when it is confirmed.
+    """Show a dialog, and call `submit` with the values of its fields when it is confirmed.
 
     The dialog closes when `submit` returns True or the user cancels; until then the fields keep
-    their input.
+    their input. The test hooks of fields begin like `test`, that of the button.
     """
+    created: dict[str, Any] = {}
 
     async def press() -> None:
         confirmed.disable()
         try:
-            if await submit():
+            if await submit({name: one.value for name, one in created.items()}):
                 dialog.submit(True)
         finally:
             confirmed.enable()
 
     with ui.dialog() as dialog, ui.card().classes("dialog"):
         # Neither a click outside nor Escape may discard the input.
-        dialog.props(f'aria-label="{title}"' + (" persistent" if has_fields else ""))
+        is_kept = fields or not can_cancel
+        dialog.props(f'aria-label="{title}"' + (" persistent" if is_kept else ""))
         ui.html(element("h2", title), sanitize=False)
-        fill()
+        if note:
+            ui.label(note)
+        if content is not None:
+            ui.html(content, sanitize=False)
+        prefix = test.rpartition("-")[0]
+        for name, create in (fields or {}).items():
+            created[name] = create(f"{prefix}-{name}".replace("_", "-") if prefix else name)
         with ui.row().classes("row"):
             confirmed = press_button(label, press, tone, test)
             if can_cancel:
@@ -82,17 +96,18 @@ async def ask(
 
 async def show_once(view: View, title: str, values: Iterable[str]) -> None:
     """Show secrets that are stored nowhere in the clear, until the user has copied them."""
+    t = view.t
+    shown = [
+        element("pre", value, class_="data", tabindex="0", data_test="secret") for value in values
+    ]
 
-    def fill() -> None:
-        ui.label(view.t("common.shown_once"))
-        for value in values:
-            shown = element("pre", value, class_="data", tabindex="0", data_test="secret")
-            ui.html(shown, sanitize=False)
-
-    async def close() -> bool:
+    async def close(_: object) -> bool:
         return True
 
-    await ask(view, title, view.t("common.copied"), close, fill=fill, can_cancel=False)
+    note = t("common.shown_once")
+    await ask(
+        view, title, t("common.copied"), close, note=note, content=joined(shown), can_cancel=False
+    )
 
 
 def action_button(

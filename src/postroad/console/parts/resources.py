@@ -28,9 +28,7 @@ from postroad.console.markup import (
     number,
     pretty,
     rate,
-    table,
 )
-from postroad.console.markup import Column as Head
 from postroad.console.parts.dialogs import Tone, action_button, ask, field, row_button, show_once
 from postroad.console.parts.lists import (
     choice_field,
@@ -121,21 +119,38 @@ def part_table(
     *,
     cells: Cells | None = None,
     more: Cells | None = None,
-    heads: Sequence[Head] = (),
+    heads: Sequence[Markup] = (),
     label: str = "",
 ) -> Markup:
     """Show rows that belong to a detail; the parameters are those of `resource_table`."""
+    if not rows:
+        return element("div", none, class_="empty")
     special, further = cells or {}, more or {}
-    heads = heads or [Head(title_of(view, one), _align(one)) for one in columns]
-    body = [
-        [
-            *(_shown(view, column, row, special) for column in columns),
-            *(show(row) for show in further.values()),
+    first = heads or [_head(title_of(view, one), _align(one)) for one in columns]
+    heads = [*first, *(_head(title, "minor" if title else "") for title in further)]
+    body = []
+    for row in rows:
+        shown = [
+            _cell(title_of(view, one), _align(one), _shown(view, one, row, special))
+            for one in columns
         ]
-        for row in rows
-    ]
-    heads = [*heads, *(Head(title, "minor" if title else "") for title in further)]
-    return table(heads, body, label=label, empty=none)
+        shown += [
+            _cell(title, "minor" if title else "", show(row)) for title, show in further.items()
+        ]
+        body.append(element("tr", shown))
+    content = element("thead", element("tr", heads)), element("tbody", body)
+    return element("div", element("table", *content), class_="table", role="region",
+                   aria_label=label, tabindex="0")  # fmt: skip
+
+
+def _head(title: object, kind: str, order: str | None = None) -> Markup:
+    return element("th", title, scope="col", class_=kind or None, aria_sort=order)
+
+
+def _cell(title: str, kind: str, shown: object) -> Markup:
+    # On a phone, where a row is a list of names and values, an empty value takes no space.
+    kind = f"{kind} nothing".strip() if shown in (NOTHING, "") else kind
+    return element("td", shown, class_=kind or None, data_label=title)
 
 
 def resource_table(
@@ -163,13 +178,14 @@ def resource_table(
     chosen, is_down = sorted_by or ("", False)
     heads = []
     for column in columns:
-        is_this = column.name == chosen
-        target = None
+        title: object = title_of(view, column)
+        order = ("descending" if is_down else "ascending") if column.name == chosen else None
         if sorted_by is not None and column.name in resource.sort_keys:
-            order = "" if is_this and is_down else "down"
-            target = view.here(**{f"{name}sort": column.name, f"{name}order": order})
-        shown = ("descending" if is_down else "ascending") if is_this else None
-        heads.append(Head(title_of(view, column), _align(column), target, shown))
+            mark = {"ascending": " ↑", "descending": " ↓"}.get(order or "", "")
+            wanted = "" if order == "descending" else "down"
+            target = view.here(**{f"{name}sort": column.name, f"{name}order": wanted})
+            title = link(f"{title}{mark}", target, class_="sort")
+        heads.append(_head(title, _align(column), order))
     linked = resource.label or columns[0].name
 
     def row_link(row: Row) -> Markup:
@@ -178,8 +194,7 @@ def resource_table(
         href = to(row) if callable(to) else address(*to, row[resource.row_name])
         return link(shown, href, class_="mono", title=text)
 
-    text = f"empty.{resource.name}"
-    entries = view.t.entries
+    text, entries = f"empty.{resource.name}", view.t.entries
     none = none or empty(entries.get(text, ""), advice or entries.get(f"{text}_advice"))
     cells = {**({linked: row_link} if to else {}), **(cells or {})}
     return part_table(
@@ -355,8 +370,8 @@ async def _filter_form(view: View, resource: Resource, given: Mapping[str, str])
             fields[name] = choice_field(name, title, words, value)
         elif one.is_typed or not has_search:
             # In addition to a search, such a filter is set by links from other pages, and kept.
-            field = element("input", type="text", name=name, value=value)
-            fields[name] = element("label", title, field)
+            typed = element("input", type="text", name=name, value=value)
+            fields[name] = element("label", title, typed)
     kept = {**given, "sort": view.query("sort"), "order": view.query("order")}
     hidden = {name: value for name, value in kept.items() if name not in fields}
     return filter_form(t, view.request.url.path, fields.values(), hidden) if fields else None
@@ -433,7 +448,7 @@ async def ask_all(view: View, action: Action, given: Mapping[str, str]) -> None:
     question = t("common.sure_all", action=title, count=count)
     label = f"{title}: {count}"
     asked = [one for one in action.parameters[1:] if one.name not in given]
-    listed = element("ul", lines)
+    listed = element("div", element("ul", lines), class_="preview")
     await _ask(view, action, title, question, do, asked, label=label, listed=listed)
 
 
@@ -462,39 +477,38 @@ async def _ask(
         name: [str(row[of.row_name]) for row in await view.place_of(of).run(of.all)]
         for name, of in action.offered.items()
     }
-    fields: dict[str, Any] = {}
+    fields = {}
+    for one in asked:
+        given: dict[str, Any] = {}
+        if one.name in offered:
+            given = {"kind": ui.select, "options": offered[one.name], "with_input": True}
+        elif one.type in (timedelta, int, float):
+            given = {"kind": ui.number}
+        props = "maxlength=500"
+        if one.name in action.secrets:
+            props, given = f'{props} autocomplete="new-password"', {**given, "password": True}
+        fields[one.name] = field(titles[one.name], props=props, **given)
 
-    def fill() -> None:
-        ui.label(f"{question} {t.entries.get(f'{component}.{action.verb}_note', '')}".strip())
-        if listed is not None:
-            ui.html(listed, sanitize=False).classes("preview")
-        for one in asked:
-            given: dict[str, Any] = {}
-            is_number = one.type in (timedelta, int, float)
-            kind: Callable[..., Any] = ui.number if is_number else ui.input
-            if one.name in offered:
-                kind, given = ui.select, {"options": offered[one.name], "with_input": True}
-            props = "maxlength=500"
-            if one.name in action.secrets:
-                props, given = f'{props} autocomplete="new-password"', {"password": True}
-            fields[one.name] = field(kind, titles[one.name], one.name, props, **given)
-
-    def argument(one: Parameter) -> Any:
-        value = fields[one.name].value or None
-        if value and one.type in (int, float):
+    def argument(one: Parameter, value: Any) -> Any:
+        if not value:
+            return None
+        if one.type in (int, float):
             return one.type(value)
-        return timedelta(minutes=value) if value and one.type is timedelta else value
+        return timedelta(minutes=value) if one.type is timedelta else value
 
-    async def submit() -> bool:
-        missing = [titles[one.name] for one in asked if one.is_required and not argument(one)]
+    async def submit(given: dict[str, Any]) -> bool:
+        arguments = {one.name: argument(one, given[one.name]) for one in asked}
+        missing = [titles[one.name] for one in asked if one.is_required and not arguments[one.name]]
         if missing:
-            view.notify(view.t("common.needed", names=", ".join(missing)), BAD)
+            view.notify(t("common.needed", names=", ".join(missing)), BAD)
             return False
-        return await do({one.name: argument(one) for one in asked})
+        return await do(arguments)
 
+    note = f"{question} {t.entries.get(f'{component}.{action.verb}_note', '')}".strip()
     tone: Tone = "danger" if action.is_danger else "main"
-    has_fields = bool(asked)
-    await ask(view, title, label or title, submit, fill=fill, tone=tone, has_fields=has_fields)
+    await ask(
+        view, title, label or title, submit, note=note, content=listed, fields=fields, tone=tone
+    )
 
 
 async def open_row(
