@@ -11,8 +11,7 @@ from postroad.bus import ConsumerStatus
 from postroad.console.cache import Cache
 from postroad.console.catalogue import texts
 from postroad.console.history import History, posted_per_second
-from postroad.console.pages.flow import flow_of
-from postroad.console.rates import Rates
+from postroad.console.pages.flow import Rates, flow_of
 from postroad.operate import Resource
 from tests.unit.console.test_cache import HandClock
 

@@ -9,22 +9,7 @@ from functools import partial
 from nicegui import ui
 
 from postroad.bus import ConsumerStatus
-from postroad.bus.resources import (
-    FIGURES,
-    HANDLING,
-    LIMIT,
-    PAUSE,
-    PURGE_MESSAGES,
-    QUEUES,
-    REDRIVE_MESSAGES,
-    REPLAY,
-    REPLAY_ACTIONS,
-    REPLAYS,
-    RESUME,
-    RUNS,
-    SCHEDULE_ACTIONS,
-    SCHEDULES,
-)
+from postroad.bus import resources as bus
 from postroad.console.frame import page
 from postroad.console.history import SPANS, Point, posted_per_second, traffic
 from postroad.console.markup import (
@@ -93,7 +78,7 @@ async def _queues(view: View) -> None:
     )
     await show_resource(
         view,
-        FIGURES,
+        bus.FIGURES,
         to=lambda row: address("bus", "queues", row["queue"]),
         cells=_cells(),
         more={t("bus.trend"): trend},
@@ -218,7 +203,7 @@ def _cells() -> dict[str, Callable[[Row], object]]:
 @page("/bus/queues/{queue}", "bus", "bus.queue_title")
 async def _queue(view: View) -> None:
     t, name = view.t, view.path("queue")
-    queue = await open_row(view, QUEUES, name)
+    queue = await open_row(view, bus.QUEUES, name)
     shape = await queue()
     consumer = view.query("consumer") or shape["consumers"][0]
 
@@ -229,10 +214,10 @@ async def _queue(view: View) -> None:
 
     async def consumers() -> Markup:
         found = [one for one in await view.status() if one.queue == name]
-        rows = await view.rows(FIGURES, {"queue": name})
+        rows = await view.rows(bus.FIGURES, {"queue": name})
         shown = resource_table(
             view,
-            FIGURES,
+            bus.FIGURES,
             rows,
             cells={**_cells(), "consumer": choose},
             names=CONSUMER_COLUMNS,
@@ -243,19 +228,19 @@ async def _queue(view: View) -> None:
         )
 
     async def measured() -> Markup:
-        rows = await view.rows(HANDLING, {"queue": name})
-        return resource_table(view, HANDLING, rows)
+        rows = await view.rows(bus.HANDLING, {"queue": name})
+        return resource_table(view, bus.HANDLING, rows)
 
     async def chosen() -> Row:
-        return await view.context.connections.run(FIGURES.one, f"{name}/{consumer}")
+        return await view.context.connections.run(bus.FIGURES.one, f"{name}/{consumer}")
 
     await view.live(consumers)
     # Only a queue with retention has messages to replay.
-    replay = (REPLAY,) if shape["retain"] or shape["retain_size"] else ()
-    await action_buttons(view, (PAUSE, RESUME, LIMIT, *replay), chosen)
+    replay = (bus.REPLAY,) if shape["retain"] or shape["retain_size"] else ()
+    await action_buttons(view, (bus.PAUSE, bus.RESUME, bus.LIMIT, *replay), chosen)
     with ui.element("div").classes("row"):
         post_button(view, name)
-        for action, state in ((REDRIVE_MESSAGES, "dead"), (PURGE_MESSAGES, "ready")):
+        for action, state in ((bus.REDRIVE_MESSAGES, "dead"), (bus.PURGE_MESSAGES, "ready")):
             given = {"queue": name, "consumer": consumer, "state": state, "search": ""}
             do, danger = partial(ask_all, view, action, given), action.is_danger
             title, test = title_of(view, action), f"{action.verb}-all"
@@ -264,32 +249,32 @@ async def _queue(view: View) -> None:
         ui.html(link(t("bus.browse"), browse, class_="button plain"), sanitize=False)
     points = partial(view.context.history.of, name, consumer)
     await _charts(view, points, name, consumer)
-    ui.html(detail_facts(view, QUEUES, shape, t("bus.shape")), sanitize=False)
+    ui.html(detail_facts(view, bus.QUEUES, shape, t("bus.shape")), sanitize=False)
     await view.live(measured)
 
 
 @page("/bus/schedules", "bus", "bus.schedules")
 async def _schedules(view: View) -> None:
     advice = element("code", "postroad bus schedules add")
-    actions = SCHEDULE_ACTIONS[:3]
+    actions = bus.SCHEDULE_ACTIONS[:3]
     to = ("bus", "schedules")
-    await show_resource(view, SCHEDULES, to=to, advice=advice, row_actions=actions)
+    await show_resource(view, bus.SCHEDULES, to=to, advice=advice, row_actions=actions)
 
 
 @page("/bus/replays", "bus", "bus.replays")
 async def _replays(view: View) -> None:
-    await show_resource(view, REPLAYS, row_actions=REPLAY_ACTIONS)
+    await show_resource(view, bus.REPLAYS, row_actions=bus.REPLAY_ACTIONS)
 
 
 @page("/bus/schedules/{name:path}", "bus", "bus.schedule_title")
 async def _schedule(view: View) -> None:
     t = view.t
-    row = await open_row(view, SCHEDULES, view.path("name"))
+    row = await open_row(view, bus.SCHEDULES, view.path("name"))
 
     async def shown() -> Markup:
         now = await row()
-        runs = part_table(view, RUNS, now["runs"], empty(t("bus.no_run")), label=t("bus.runs"))
-        return joined((detail_facts(view, SCHEDULES, now, now["schedule"]), runs))
+        runs = part_table(view, bus.RUNS, now["runs"], empty(t("bus.no_run")), label=t("bus.runs"))
+        return joined((detail_facts(view, bus.SCHEDULES, now, now["schedule"]), runs))
 
-    await action_buttons(view, SCHEDULE_ACTIONS[:3], row)
+    await action_buttons(view, bus.SCHEDULE_ACTIONS[:3], row)
     await view.live(shown)

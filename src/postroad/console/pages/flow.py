@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 
 from postroad.bus import ConsumerStatus
+from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.console.flow_map import Map
 from postroad.console.history import posted_per_second
 from postroad.console.markup import address, count_of, number, rate
 from postroad.console.pages.bridges import bridges, place_name
 from postroad.console.pages.coordination import newest_position, readers
-from postroad.console.rates import Rates
 from postroad.console.view import AWAY, View
 from postroad.exchange import status as exchange
 from postroad.exchange.resources import DATABASES
@@ -162,3 +163,28 @@ async def _bridges(view: View, flow: Map) -> None:
         flow.node(node, RECEIVERS, name, note, href=address("bridges"), is_bad=is_bad)
         source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in flow.nodes) else "bus"
         flow.edge(source, node, one.per_second)
+
+
+SPAN_SECONDS = 12.0
+
+
+class Rates:
+    """Stores the last values of each counter."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._seen: dict[str, deque[tuple[float, float]]] = {}
+
+    def of(self, name: str, value: float) -> float:
+        """Record a value and return the recent growth of the counter per second."""
+        now = self._clock.monotonic()
+        seen = self._seen.setdefault(name, deque())
+        if seen and value < seen[-1][1]:
+            # The counter was reset.
+            seen.clear()
+        if not seen or now - seen[-1][0] > 0.5:
+            seen.append((now, value))
+        while len(seen) > 2 and now - seen[0][0] > SPAN_SECONDS:
+            seen.popleft()
+        passed = seen[-1][0] - seen[0][0]
+        return (seen[-1][1] - seen[0][1]) / passed if passed > 0 else 0.0

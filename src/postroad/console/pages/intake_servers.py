@@ -71,13 +71,13 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
         async def save() -> str:
             nonlocal saved
             run = view.context.connections.run
-            credentials = Credentials(password=password, private_key=key)
+            secrets = partial(Credentials, password=password, private_key=key)
             if existing:
-                changed = credentials if password or key else None
+                changed = secrets() if password or key else None
                 name = existing["name"]
                 made = await run(operations.change_server, vault, name, values, changed)
             else:
-                made = await run(operations.create_server, vault, credentials, values)
+                made = await run(operations.create_server, vault, secrets(), values)
             saved = str(made["name"])
             return saved
 

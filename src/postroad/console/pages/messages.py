@@ -11,19 +11,8 @@ from nicegui import app, ui
 from starlette.responses import PlainTextResponse, Response
 
 from postroad.bus import BusError, browse
+from postroad.bus import resources as bus
 from postroad.bus.browse import STATES, BrowsedMessage, State
-from postroad.bus.resources import (
-    DEAD,
-    DEAD_ACTIONS,
-    DEAD_GROUPS,
-    DEAD_ORIGINALS,
-    MESSAGES,
-    MOVE_MESSAGES,
-    PURGE_MESSAGES,
-    REDRIVE_MESSAGES,
-    TIMES,
-    WORKERS,
-)
 from postroad.console.context import Context
 from postroad.console.frame import page
 from postroad.console.markup import (
@@ -65,7 +54,7 @@ MAX_CHARACTERS = 1_000_000_000
 COPIES = (
     Column("consumer", "Consumer", "Подписчик"),
     Column("state", "State", "Состояние", "state"),
-    *(MESSAGES.column(name) for name in ("attempts", "error", "due_at")),
+    *(bus.MESSAGES.column(name) for name in ("attempts", "error", "due_at")),
     Column("holder", "Held by", "Кто держит"),
 )
 
@@ -89,7 +78,7 @@ def add_download(context: Context) -> None:
 
 @page("/bus/queues/{queue}/messages", "bus", "bus.messages_title")
 async def _messages(view: View) -> None:
-    t, bus, queue = view.t, view.context.bus, view.path("queue")
+    t, queue = view.t, view.path("queue")
     consumer = view.query("consumer") or "default"
     state: State = next((one for one in STATES if one == view.query("state")), "ready")
     search, order = view.query("search"), view.query("order")
@@ -114,7 +103,7 @@ async def _messages(view: View) -> None:
 
     ui.html(_crumbs(view, queue, (t("bus.messages"), None)), sanitize=False)
     await view.live(parts)
-    consumers = {one.consumer: one.consumer for one in await bus.consumers(queue)}
+    consumers = {one.consumer: one.consumer for one in await view.context.bus.consumers(queue)}
     orders = {"": t("bus.oldest_first"), "down": t("bus.latest_first")}
     fields = (
         search_field(t, search, t("bus.message_search_hint")),
@@ -124,11 +113,13 @@ async def _messages(view: View) -> None:
     hidden = {"state": state, "sort": "id"}
     form = filter_form(t, view.request.url.path, fields, hidden)
     ui.html(form, sanitize=False)
-    actions = (REDRIVE_MESSAGES, MOVE_MESSAGES, PURGE_MESSAGES)
-    more = ([TIMES[state]] if state in TIMES else []) + (["error"] if state == "dead" else [])
+    actions = (bus.REDRIVE_MESSAGES, bus.MOVE_MESSAGES, bus.PURGE_MESSAGES)
+    more = ([bus.TIMES[state]] if state in bus.TIMES else []) + (
+        ["error"] if state == "dead" else []
+    )
     await show_resource(
         view,
-        MESSAGES,
+        bus.MESSAGES,
         fixed={"queue": queue, "consumer": consumer, "state": state},
         names=("iid", "added", *more, "attempts", "properties", "size", "data"),
         cells={"iid": _iid, "properties": lambda row: _pairs(row["properties"]), "data": _data},
@@ -171,9 +162,9 @@ async def _message(view: View) -> None:
 
     async def copies() -> Markup:
         found = await copies_of(view, iid)
-        kept = await view.rows(DEAD_ORIGINALS, {"iid": iid})
+        kept = await view.rows(bus.DEAD_ORIGINALS, {"iid": iid})
         title = t("bus.originals")
-        shown_before = [card(title, part_table(view, DEAD_ORIGINALS.listed, kept, label=title))]
+        shown_before = [card(title, part_table(view, bus.DEAD_ORIGINALS.listed, kept, label=title))]
         originals = joined(shown_before if kept else ())
         if not found:
             missing = gone(t("bus.message_gone"), t("bus.message_gone_advice"))
@@ -211,7 +202,7 @@ async def copies_of(view: View, iid: str) -> list[tuple[str, State, BrowsedMessa
 async def copies_card(view: View, iid: str) -> Markup:
     """Show the state of a message at each consumer of its queue, and who holds it."""
     t, found = view.t, {name: (state, one) for name, state, one in await copies_of(view, iid)}
-    holders = await view.rows(WORKERS, {"holds": iid})
+    holders = await view.rows(bus.WORKERS, {"holds": iid})
     held = {row["consumer"]: row for row in holders}
     queue, rows = iid.partition(".")[0], list[Row]()
     for consumer in await view.cached(
@@ -238,7 +229,7 @@ def _holder(view: View, iid: str, row: Row) -> Markup | str:
 
 @page("/bus/dead", "bus", "bus.dead")
 async def _dead(view: View) -> None:
-    t, redrive = view.t, DEAD_ACTIONS[0]
+    t, redrive = view.t, bus.DEAD_ACTIONS[0]
 
     def error(row: Row) -> Markup:
         chosen = {"queue": row["queue"], "consumer": row["consumer"], "group": row["fingerprint"]}
@@ -256,7 +247,7 @@ async def _dead(view: View) -> None:
     view.on_row(redrive.verb, ask)
     await show_resource(
         view,
-        DEAD_GROUPS,
+        bus.DEAD_GROUPS,
         to=lambda row: address("bus", "queues", row["queue"]),
         cells={"error": error, "messages": lambda row: badge(number(row["messages"]), "dead")},
         names=("queue", "consumer", "error", "messages", "first_at", "last_at"),
@@ -267,4 +258,6 @@ async def _dead(view: View) -> None:
 
 @page("/bus/dead/messages", "bus", "bus.dead", tab="/bus/dead")
 async def _dead_messages(view: View) -> None:
-    await show_resource(view, DEAD, cells={"iid": _iid, "data": _data}, actions=DEAD_ACTIONS[:3])
+    await show_resource(
+        view, bus.DEAD, cells={"iid": _iid, "data": _data}, actions=bus.DEAD_ACTIONS[:3]
+    )
