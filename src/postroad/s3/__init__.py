@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from postroad.s3.put import TIMEOUT_SECONDS, SignedPut
-from postroad.settings.s3 import S3Settings
+from postroad.settings.server import S3Settings
 
 CONNECT_TIMEOUT_SECONDS = 5
 FULL = {"EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"}

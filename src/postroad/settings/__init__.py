@@ -12,12 +12,12 @@ from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
 from postroad.settings.bridge import BridgeDefinition, BridgeSettings
-from postroad.settings.console import ConsoleSettings
 from postroad.settings.coordination import CoordinationSettings
 from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.intake import IntakeSettings
 from postroad.settings.server import (
     BusSettings,
+    ConsoleSettings,
     DatabaseSettings,
     EmbeddedSettings,
     HttpSettings,

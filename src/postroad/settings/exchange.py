@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from postroad.settings.s3 import S3Settings
+from postroad.settings.server import S3Settings
 from postroad.settings.values import Duration, Port
 
 Root = Annotated[

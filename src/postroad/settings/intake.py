@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from postroad.settings.s3 import S3Settings
+from postroad.settings.server import S3Settings
 from postroad.settings.values import Duration, Port, Secret
 
 MIB = 1024 * 1024

@@ -1,4 +1,4 @@
-"""Settings that all components share: database, logs, HTTP server, vault; and those of the bus."""
+"""Settings that components share: database, logs, HTTP, console, vault, S3 stores, the bus."""
 
 from __future__ import annotations
 
@@ -98,3 +98,47 @@ class HttpSettings(Section):
     this machine that do not come through a proxy may read it."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(_proxy)], ...] = ()
     """Addresses or networks of proxies whose X-Forwarded headers are trusted. Default: none."""
+
+
+class OidcSettings(Section):
+    """Login through OpenID Connect; off until an issuer is set."""
+
+    issuer: str | None = None
+    """URL of the provider; its /.well-known/openid-configuration is read. Default: none."""
+    client_id: str = ""
+    """The client id of the console at the provider."""
+    client_secret: Secret | None = None
+    """The client secret of the console at the provider, or `file:/path` of one."""
+    role_claim: str = "postroad_role"
+    """The claim that holds viewer, operator or admin, alone or in a list. Default postroad_role."""
+    role_default: Literal["viewer", "operator", "admin"] | None = None
+    """The role of users without that claim. Default: they are refused."""
+
+
+class ConsoleSettings(Section):
+    """The web console for operators."""
+
+    session_lifetime: Duration = timedelta(hours=12)
+    """How long a login lasts. Default 12h."""
+    login_attempts: int = Field(default=10, ge=1)
+    """Failed logins allowed from one address within the window. Default 10."""
+    login_window: Duration = timedelta(minutes=5)
+    """How long failed logins are counted. Default 5m."""
+    refresh: Duration = timedelta(seconds=2)
+    """How often an open page is refreshed. Default 2s."""
+    oidc: OidcSettings = OidcSettings()
+
+
+class S3Settings(Section):
+    """How an S3-compatible store is reached."""
+
+    s3_endpoint: str | None = None
+    """Address of the S3-compatible store, such as `http://127.0.0.1:9000`. Default: Amazon's."""
+    s3_access_key: Secret | None = None
+    """Access key of the store, or `file:/path` of one. Default: as the AWS tools find it."""
+    s3_secret_key: Secret | None = None
+    """Secret key of the store, or `file:/path` of one. Default: as the AWS tools find it."""
+    s3_region: str = "us-east-1"
+    """Region of the store. Default us-east-1."""
+    s3_checksums: Literal["when_required", "when_supported"] = "when_required"
+    """Whether the client library adds checksums that some stores refuse. Default when_required."""

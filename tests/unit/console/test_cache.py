@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from postroad.clock import Clock
 from postroad.console.cache import MAX_AGE_SECONDS, MAX_SHARE, Cache
 
 
-class HandClock:
+class HandClock(Clock):
     """A clock that tests move."""
 
     def __init__(self) -> None:
