@@ -10,7 +10,7 @@ import psycopg
 
 from postroad.backoff import Backoff
 from postroad.errors import PostroadError
-from postroad.postgres.connections import connect_async
+from postroad.postgres.connections import Options, connect_async
 from postroad.service import Service
 
 logger = logging.getLogger(__name__)
@@ -34,22 +34,19 @@ class ConnectedService(Service):
         `event`, and all connections are opened again.
         """
         name = task or self.name
+        options = Options(application_name=f"postroad {name}", autocommit=True, is_pooled=is_pooled)
         backoff = Backoff()
         while not self.stopping.is_set():
             try:
                 async with AsyncExitStack() as stack:
-                    connections = []
-                    for dsn in dsns:
-                        opened = await connect_async(
-                            dsn,
-                            application_name=f"postroad {name}",
-                            autocommit=True,
-                            is_pooled=is_pooled,
-                        )
-                        connections.append(await stack.enter_async_context(opened))
+                    connections = [
+                        await stack.enter_async_context(await connect_async(dsn, **options))
+                        for dsn in dsns
+                    ]
                     while not self.stopping.is_set():
                         await work(*connections)
                         backoff.reset()
             except (psycopg.Error, PostroadError, OSError) as failure:
                 logger.log(level, event, extra={"task": name, "reason": str(failure).strip()})
+                self.signals.emit("lost")
                 await self.pause(backoff.next_seconds())

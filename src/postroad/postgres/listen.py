@@ -17,22 +17,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import psycopg
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 
-from postroad.backoff import Backoff
-from postroad.postgres.connections import connect_async
-from postroad.postgres.errors import DatabaseUnavailable
-from postroad.service import Service
+from postroad.postgres.calls import Connection
+from postroad.postgres.connected_service import ConnectedService
 
 logger = logging.getLogger(__name__)
 
 # How often a silent connection is tested.
 HEALTH_SECONDS = 30.0
-
-# A server that was demoted refuses to listen; the next connection reaches its successor.
-_REFUSED = psycopg.errors.ReadOnlySqlTransaction
-_LOST = (psycopg.OperationalError, _REFUSED, DatabaseUnavailable, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +53,12 @@ class Subscription:
         self.hub._remove(self)
 
 
-class ListenHub(Service):
+class ListenHub(ConnectedService):
     """Listens for a whole process and reconnects automatically."""
 
-    def __init__(self, dsn: str, *, application_name: str = "postroad listen") -> None:
+    def __init__(self, dsn: str) -> None:
         super().__init__("listen hub")
         self._dsn = dsn
-        self._application_name = application_name
         self._subscriptions: dict[str, list[Subscription]] = {}
         self._listening: set[str] = set()
         self._woken = asyncio.Event()
@@ -93,42 +85,37 @@ class ListenHub(Service):
 
     async def run(self) -> None:
         """Listen until stopped; reconnect after errors."""
-        backoff = Backoff()
-        while not self.stopping.is_set():
-            try:
-                async with await connect_async(
-                    self._dsn, application_name=self._application_name, autocommit=True
-                ) as connection:
-                    backoff.reset()
-                    await self._listen(connection)
-            except _LOST as lost:
-                logger.warning("listen_connection_lost", extra={"reason": str(lost).strip()})
-                self.signals.emit("lost")
-                await self.pause(backoff.next_seconds())
-            finally:
-                self._listening.clear()
+        event = "listen_connection_lost"
+        await self.repeat(self._listen, self._dsn, event=event, task="listen")
 
-    async def _listen(self, connection: AsyncConnection) -> None:
-        loop = asyncio.get_running_loop()
-        descriptor = connection.fileno()
-        while not self.stopping.is_set():
-            self._woken.clear()
+    async def _listen(self, connection: Connection) -> None:
+        """Dispatch the notices that have arrived, then wait for the next ones."""
+        self._woken.clear()
+        try:
             await self._follow_subscriptions(connection)
             async for notify in connection.notifies(timeout=0):
                 self._dispatch(Notice(notify.channel, notify.payload))
             self.announce_ready()
-            # Each time, because the driver removes its own reader after each call.
-            loop.add_reader(descriptor, self._woken.set)
-            try:
-                async with asyncio.timeout(HEALTH_SECONDS):
-                    await self._woken.wait()
-            except TimeoutError:
-                await connection.execute("select 1")
-            finally:
-                with contextlib.suppress(ValueError):
-                    loop.remove_reader(descriptor)
+            await self._wait(connection)
+        except Exception:
+            self._listening.clear()
+            raise
 
-    async def _follow_subscriptions(self, connection: AsyncConnection) -> None:
+    async def _wait(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        descriptor = connection.fileno()
+        # Each time, because the driver removes its own reader after each call.
+        loop.add_reader(descriptor, self._woken.set)
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await self._woken.wait()
+        except TimeoutError:
+            await connection.execute("select 1")
+        finally:
+            with contextlib.suppress(ValueError):
+                loop.remove_reader(descriptor)
+
+    async def _follow_subscriptions(self, connection: Connection) -> None:
         for channel in sorted(self._subscriptions.keys() - self._listening):
             await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
             self._listening.add(channel)

@@ -77,7 +77,7 @@ async def test_a_lost_connection_is_opened_again_and_subscribers_are_told(
     empty_database: str,
 ) -> None:
     heard: asyncio.Queue[Notice] = asyncio.Queue()
-    hub = ListenHub(empty_database, application_name="deaf soon")
+    hub = ListenHub(empty_database)
     hub.signals.listen("lost")
     async with hub:
         hub.subscribe("mbus", heard.put_nowait)
@@ -85,7 +85,7 @@ async def test_a_lost_connection_is_opened_again_and_subscribers_are_told(
         async with await psycopg.AsyncConnection.connect(empty_database) as connection:
             await connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity"
-                " where application_name = 'deaf soon' and datname = current_database()"
+                " where application_name = 'postroad listen' and datname = current_database()"
             )
         await hub.signals.wait("lost")
         assert (await _next(heard)).is_interruption
