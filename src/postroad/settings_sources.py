@@ -121,9 +121,8 @@ def _refuse_unknown_variables() -> None:
     known = {name.upper() for name in Settings.model_fields}
     for variable in sorted(os.environ):
         name = variable.upper()
-        if not name.startswith(PREFIX) or name.startswith(PREFIX_OF_TESTS):
-            continue
-        if name == CONFIG_FILE_VARIABLE:
+        is_ours = name.startswith(PREFIX) and not name.startswith(PREFIX_OF_TESTS)
+        if not is_ours or name == CONFIG_FILE_VARIABLE:
             continue
         if name.removeprefix(PREFIX).partition("__")[0] not in known:
             raise ConfigurationError(

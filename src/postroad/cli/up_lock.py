@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -10,14 +9,12 @@ from pathlib import Path
 from typing import Self
 
 from postroad.errors import PostroadError
+from postroad.postgres.locks import open_lock, try_lock
 from postroad.postgres.server_user import make_data_folder
 
 
-class AlreadyUp(PostroadError):
+class AlreadyUp(PostroadError, code="already_up", kind="refused"):
     """Another `postroad up` runs on the same data folder."""
-
-    code = "already_up"
-    kind = "refused"
 
 
 class UpLock:
@@ -25,17 +22,14 @@ class UpLock:
 
     def __init__(self, folder: Path, named_database: str | None) -> None:
         # One machine may serve several configured databases, but the embedded one only once.
-        mark = hashlib.sha256((named_database or "").encode()).hexdigest()[:12]
-        name = "up.lock" if named_database is None else f"up-{mark}.lock"
-        self._path = folder / name
+        mark = named_database and hashlib.sha256(named_database.encode()).hexdigest()[:12]
+        self._path = folder / (f"up-{mark}.lock" if mark else "up.lock")
         self._descriptor = -1
 
     def __enter__(self) -> Self:
         make_data_folder(self._path.parent)
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        self._descriptor = open_lock(self._path)
+        if not try_lock(self._descriptor):
             holder = self._read()
             os.close(self._descriptor)
             url = holder.get("url")
@@ -43,15 +37,14 @@ class UpLock:
             raise AlreadyUp(
                 f"Postroad is already running on {self._path.parent} ({who})",
                 hint="stop it with Ctrl-C first, or use another --data-folder",
-            ) from None
+            )
         self.write(None)
         return self
 
     def write(self, url: str | None) -> None:
         """Write the process that holds the lock, and its URL."""
-        text = json.dumps({"pid": os.getpid(), "url": url}).encode()
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text, 0)
+        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
 
     def _read(self) -> dict[str, object]:
         try:

@@ -61,24 +61,18 @@ class Options(TypedDict, total=False):
     autocommit: bool
 
 
-def parameters(
-    dsn: str,
-    *,
-    application_name: str = "postroad",
-    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
-    is_pooled: bool = False,
-    autocommit: bool = False,
-) -> dict[str, Any]:
+def parameters(dsn: str, **options: Unpack[Options]) -> dict[str, Any]:
     """Return the parameters of a connection for the driver."""
     found = {
         **network_parameters(dsn),
-        "application_name": application_name,
-        "autocommit": autocommit,
+        "application_name": options.get("application_name", "postroad"),
+        "autocommit": options.get("autocommit", False),
     }
     if "connect_timeout" in found:
+        timeout = options.get("connect_timeout", CONNECT_TIMEOUT_DEFAULT)
         # libpq counts whole seconds and takes 1 for 2.
-        found["connect_timeout"] = max(2, round(connect_timeout.total_seconds()))
-    if is_pooled:
+        found["connect_timeout"] = max(2, round(timeout.total_seconds()))
+    if options.get("is_pooled"):
         found["prepare_threshold"] = None
     return found
 

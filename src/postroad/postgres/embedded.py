@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ from postroad.postgres.binaries import find_binaries
 from postroad.postgres.cluster import SUPERUSER, Cluster
 from postroad.postgres.connections import create_database
 from postroad.postgres.errors import ServerInUse, ServerNotStarted
-from postroad.postgres.locks import UserLock, control_lock
+from postroad.postgres.locks import control_lock, open_lock, share_lock, try_lock
 from postroad.postgres.postmaster import (
     Postmaster,
     processes_in,
@@ -77,7 +78,7 @@ class EmbeddedServer:
     start_timeout: timedelta = START_TIMEOUT_DEFAULT
     configuration: Mapping[str, str] = field(default_factory=dict)
 
-    _lock: UserLock | None = field(default=None, init=False, repr=False)
+    _users: int | None = field(default=None, init=False, repr=False)
     _running: Postmaster | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -101,24 +102,22 @@ class EmbeddedServer:
 
         Raises BinariesNotFound, ServerUserMissing, DataFolderRefused or ServerNotStarted.
         """
-        if self._lock is None:
+        if self._users is None:
             with self._control():
                 self._ensure_running()
-                lock = UserLock(self.cluster.home / "users.lock")
-                lock.hold()
-                self._lock = lock
+                self._users = open_lock(self.cluster.home / "users.lock")
+                share_lock(self._users)
         return self.dsn()
 
     def stop(self) -> None:
         """Stop being a user; the last one stops the server. A second call does nothing."""
-        if self._lock is None:
+        if self._users is None:
             return
         with self._control():
-            if self._lock.is_last() and not self.keep_running:
+            if try_lock(self._users) and not self.keep_running:
                 self._stop_server()
-            self._lock.close()
-            self._lock = None
-            self._running = None
+            os.close(self._users)
+            self._users = self._running = None
 
     def revive(self) -> bool:
         """Start the server again if it has died; return whether it had."""
@@ -140,29 +139,22 @@ class EmbeddedServer:
         with self._control():
             if not self.is_running:
                 return False
-            lock = UserLock(home / "users.lock")
+            users = open_lock(home / "users.lock")
             try:
-                if not lock.is_last():
-                    raise ServerInUse(
-                        f"the server in {home} is in use",
-                        hint="stop the processes that use it first",
-                    )
+                if not try_lock(users):
+                    hint = "stop the processes that use it first"
+                    raise ServerInUse(f"the server in {home} is in use", hint=hint)
                 self._stop_server()
             finally:
-                lock.close()
+                os.close(users)
         return True
 
     def dsn(self, database: str = DATABASE) -> str:
         """Return the DSN of a database of the running server."""
         if self._running is None:
             raise ServerNotStarted("this server was not started")
-        return make_conninfo(
-            "",
-            host=str(self._running.socket_folder),
-            port=self._running.port,
-            user=SUPERUSER,
-            dbname=database,
-        )
+        host, port = str(self._running.socket_folder), self._running.port
+        return make_conninfo("", host=host, port=port, user=SUPERUSER, dbname=database)
 
     @property
     def is_running(self) -> bool:
@@ -175,9 +167,8 @@ class EmbeddedServer:
         folder = (self.folder or data_folder_default()).absolute()
         home = server_user().reachable(folder / "postgres")
         if home != folder / "postgres":
-            logger.warning(
-                "data_folder_unreachable", extra={"folder": str(folder), "instead": str(home)}
-            )
+            facts = {"folder": str(folder), "instead": str(home)}
+            logger.warning("data_folder_unreachable", extra=facts)
         return home
 
     @cached_property
@@ -228,10 +219,8 @@ class EmbeddedServer:
 
     def _pg_ctl(self, action: str, seconds: int, option: str) -> CompletedProcess[str]:
         cluster = self.cluster
-        command = [
-            cluster.binaries.program("pg_ctl"), action, f"--pgdata={cluster.data}", "--wait",
-            f"--timeout={seconds}", "--silent", option,
-        ]  # fmt: skip
+        options = [f"--pgdata={cluster.data}", "--wait", f"--timeout={seconds}", "--silent", option]
+        command = [cluster.binaries.program("pg_ctl"), action, *options]
         return cluster.user.run(command, cwd=cluster.home, timeout=seconds + 30)
 
     def _start_server(self) -> None:

@@ -21,49 +21,39 @@ from pathlib import Path
 from postroad.postgres.errors import ServerNotStarted
 
 
+def open_lock(path: Path) -> int:
+    """Open a lock file; closing it releases the lock."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock exclusively; return False if another process holds the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def share_lock(descriptor: int) -> None:
+    """Hold the lock together with others."""
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
 @contextmanager
 def control_lock(path: Path, timeout_seconds: float) -> Iterator[None]:
     """Hold the control lock. Raises ServerNotStarted when others keep it for too long."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock(path)
     try:
         deadline = time.monotonic() + timeout_seconds
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ServerNotStarted(
-                        f"another process has been starting or stopping the server for "
-                        f"{timeout_seconds:.0f} s",
-                        hint=f"find the process that holds {path}",
-                    ) from None
-                time.sleep(0.02)
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise ServerNotStarted(
+                    "another process has been starting or stopping the server for "
+                    f"{timeout_seconds:.0f} s",
+                    hint=f"find the process that holds {path}",
+                )
+            time.sleep(0.02)
         yield
     finally:
         os.close(descriptor)
-
-
-class UserLock:
-    """This user's share of the users' lock."""
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def hold(self) -> None:
-        """Count as a user. Only under the control lock."""
-        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-
-    def is_last(self) -> bool:
-        """Whether there is no other user. Only under the control lock, when leaving."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """No longer count as a user; a second call does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1

@@ -51,11 +51,8 @@ def release_stale_pid(data: Path, socket_folder: Path) -> None:
 
 def processes_in(data: Path) -> set[int]:
     """Return the PostgreSQL processes whose working folder is the data directory (Linux)."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        if _working_folder(int(entry.name)) == data.resolve():
-            found.add(int(entry.name))
-    return found
+    pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return {pid for pid in pids if _working_folder(pid) == data.resolve()}
 
 
 def _lines(data: Path) -> list[str]:
@@ -83,8 +80,7 @@ def _working_folder(pid: int) -> Path | None:
 def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as failure:
+        # Refused for the process of another user.
+        return isinstance(failure, PermissionError)
     return True

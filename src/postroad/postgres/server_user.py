@@ -38,10 +38,8 @@ class ServerUser:
         self, command: Sequence[str], *, timeout: float | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as that user, with an environment that does not configure PostgreSQL."""
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))
-        }
-        environment.update(LANG="C", HOME=str(cwd or "/"), USER=self.name, LOGNAME=self.name)
+        kept = {n: v for n, v in os.environ.items() if not n.startswith(("PG", "LC_"))}
+        named = {"LANG": "C", "HOME": str(cwd or "/"), "USER": self.name, "LOGNAME": self.name}
         return subprocess.run(
             command,
             capture_output=True,
@@ -50,7 +48,7 @@ class ServerUser:
             timeout=timeout,
             stdin=subprocess.DEVNULL,
             cwd=cwd or "/",
-            env=environment,
+            env=kept | named,
             user=self.uid if self.is_other else None,
             group=self.gid if self.is_other else None,
             extra_groups=[] if self.is_other else None,
