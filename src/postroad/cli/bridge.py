@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import click
 from prometheus_client import CollectorRegistry, start_http_server
@@ -32,19 +32,11 @@ def _addresses(application: Application) -> Iterator[Addresses]:
 
 
 def _run_at(
-    application: Application,
-    do: Callable[[Any], Awaitable[Any]],
-    /,
-    *,
-    is_dry_run: bool = False,  # noqa: ARG001 - there is no transaction to roll back
+    application: Application, do: Callable[[Any], Coroutine[Any, Any, Any]], /, **_: bool
 ) -> Any:
-    """Run a list or an action on the addresses of all bridges."""
+    """Run a list or an action on all addresses; a dry run has no transaction to roll back."""
     with _addresses(application) as addresses:
-
-        async def answer() -> Any:
-            return await do(addresses)
-
-        return asyncio.run(answer())
+        return asyncio.run(do(addresses))
 
 
 @click.group()
@@ -102,40 +94,32 @@ def add(
             kind = addresses.kind(definition.source, definition.target)
             addresses.refuse_secret(definition.source)
             addresses.refuse_secret(definition.target)
-        _say(
-            {"kind": kind, **definition.model_dump(), "is_dry_run": True}, "would be added", as_json
-        )
-        return
-    made = _run_at(application, lambda addresses: operations.add(addresses, definition, name))
-    _say({**asdict(made), "is_dry_run": False}, f"bridge {made.name} added", as_json)
-
-
-def _say(what: dict[str, Any], sentence: str, as_json: bool) -> None:
+        facts, done = {"kind": kind, **definition.model_dump()}, "would be added"
+    else:
+        made = _run_at(application, lambda addresses: operations.add(addresses, definition, name))
+        facts, done = asdict(made), f"bridge {made.name} added"
     if as_json:
-        print_json(what)
+        print_json({**facts, "is_dry_run": is_dry_run})
         return
-    there = what["queue_at_target"] or what["queue"]
-    click.echo(f"{sentence}: {what['source']} {what['queue']} → {what['target']} {there}")
-    if not what["is_dry_run"]:
+    there = facts["queue_at_target"] or facts["queue"]
+    click.echo(f"{done}: {facts['source']} {facts['queue']} → {facts['target']} {there}")
+    if not is_dry_run:
         click.echo("run it with: postroad bridge run   (postroad up does so, too)")
 
 
 def _drain() -> click.Command:
-    command = action_command(DRAIN, _run_at)
-    drain = command.callback
+    drain = action_command(DRAIN, _run_at)
 
     @pass_application
     def drain_and_wait(application: Application, /, wait: bool, **given: Any) -> None:
-        if drain is not None:
-            drain(**given)
+        begin(**given)
         if wait and not given["is_dry_run"]:
             name, is_quiet = given["name"], given["as_json"]
             _run_at(application, lambda addresses: _drained(addresses, name, is_quiet=is_quiet))
 
-    help_ = "Return when it is drained."
-    command.params.append(click.Option(["--wait"], is_flag=True, help=help_))
-    command.callback = drain_and_wait
-    return command
+    begin, drain.callback = cast("Callable[..., None]", drain.callback), drain_and_wait
+    drain.params.append(click.Option(["--wait"], is_flag=True, help="Return when it is drained."))
+    return drain
 
 
 async def _drained(addresses: Addresses, name: str, *, is_quiet: bool) -> None:
