@@ -23,10 +23,9 @@ from rich.progress import (
 from postroad import logs
 from postroad.cli.context import Application, command, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
-from postroad.cli.intake_context import api_token, intake_context
-from postroad.cli.intake_keys import key
-from postroad.cli.intake_servers import servers
+from postroad.cli.intake_servers import key, servers
 from postroad.cli.output import print_json, print_table
+from postroad.cli.parts_intake import api_token, intake_context
 from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
 from postroad.intake.resources import ACTIONS, FILES, RETRY, SERVERS, STORES, TRANSFERS
@@ -98,9 +97,8 @@ def worker(
     if only is not None:
         workers = {only: workers[only]}
     if has_beat:
-        next(iter(workers.values())).update(
-            beat=True, schedule_filename=_schedule_file(application)
-        )
+        first = next(iter(workers.values()))
+        first |= {"beat": True, "schedule_filename": _schedule_file(application)}
     with intake_context(application) as context:
         status = run_workers(_application(application, context), level, workers)
     sys.exit(status)
@@ -113,10 +111,9 @@ def beat(application: Application) -> None:
     Example: postroad intake beat
     """
     with intake_context(application) as context:
+        level, schedule = application.settings.logs.level, _schedule_file(application)
         # Not Celery.start, which discards the exit status of its command.
-        _application(application, context).Beat(
-            loglevel=application.settings.logs.level, schedule=_schedule_file(application)
-        ).run()
+        _application(application, context).Beat(loglevel=level, schedule=schedule).run()
 
 
 @command(intake)
@@ -181,15 +178,9 @@ def watch(application: Application, seconds: float | None, until_done: bool) -> 
     Example: postroad intake watch
     """
     console = Console()
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
+    rates = DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    columns = TextColumn("{task.description}"), BarColumn(), *rates
+    progress = Progress(*columns, console=console, disable=not console.is_terminal)
     bars: dict[int, TaskID] = {}
 
     async def follow(connection: Connection) -> int:
@@ -218,9 +209,8 @@ def _show(progress: Progress, bars: dict[int, TaskID], moving: Sequence[Row]) ->
             name = f"{row['server']}/{row['filename']}"
             bars[row["id"]] = progress.add_task(name[-60:], total=row["filesize"])
         progress.update(bars[row["id"]], completed=row["bytes_done"])
-    for file_id, bar in bars.items():
-        if file_id not in now:
-            progress.update(bar, visible=False)
+    for file_id in bars.keys() - now:
+        progress.update(bars[file_id], visible=False)
 
 
 def _application(application: Application, context: IntakeContext) -> Any:

@@ -1,4 +1,4 @@
-"""`postroad intake servers`: lists and actions (from `intake.resources`), add, change, test."""
+"""`postroad intake servers` and `key`: the servers, and the keys that encrypt their credentials."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import click
 
 from postroad.cli.context import Application, command
 from postroad.cli.derived import MAX_LIMIT, resource_group
-from postroad.cli.intake_context import intake_context
 from postroad.cli.output import Command, duration_option, print_json, print_result, print_table
+from postroad.cli.parts_intake import intake_context
 from postroad.intake import Credentials, operations, probe
 from postroad.intake.resources import ACTIONS, SERVERS
+from postroad.vault import add_key, create_key_file
 
 servers = resource_group(SERVERS, ACTIONS, Application.run, limit=MAX_LIMIT)
 
@@ -168,3 +169,43 @@ def _values(given: dict[str, Any]) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None and value != ()
     }
+
+
+@click.group()
+def key() -> None:
+    """Manage the keys that encrypt the credentials of servers.
+
+    Example: postroad intake key rotate
+    """
+
+
+@command(key)
+def create(application: Application) -> None:
+    """Create the key file if there is none, and print its path.
+
+    Example: postroad intake key create
+    """
+    click.echo(create_key_file(_key_file(application)))
+
+
+@command(key)
+def rotate(application: Application, is_dry_run: bool, as_json: bool) -> None:
+    """Create a new key and encrypt all credentials with it; older keys can still decrypt.
+
+    If the keys are in the environment, put the new key first there.
+
+    Example: postroad intake key rotate --dry-run
+    """
+    if is_dry_run:
+        count, outcome = len(application.run(SERVERS.all)), "would be encrypted again"
+    else:
+        if application.settings.vault.keys is None:
+            add_key(create_key_file(_key_file(application)))
+        vault, outcome = application.vault(), "are encrypted with the newest key"
+        count = application.run(lambda connection: operations.rotate_credentials(connection, vault))
+    sentence = f"the credentials of {count} servers {outcome}"
+    print_result({"servers": count}, sentence, as_json=as_json)
+
+
+def _key_file(application: Application) -> Path:
+    return application.settings.vault.key_file or application.data_folder / "vault.key"

@@ -1,26 +1,58 @@
-"""The services of the intake: its web interface, the Celery worker, the scheduler."""
+"""The services of the intake, and what its commands share: the context, the token."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
-
 from postroad.cli.command_service import CommandService
-from postroad.cli.intake_context import api_token, make_context
+from postroad.cli.components import SCHEMAS, install_all
+from postroad.cli.context import Application
 from postroad.cli.parts import PartContext
-from postroad.intake.api import create_api
+from postroad.intake.context import IntakeContext
+from postroad.postgres import connect, require
 from postroad.service import Service
-from postroad.web.server import WebServer
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from postroad.cli.parts import Publish
 
 SAMPLE_DISCOVER_INTERVAL = "2s"
 
 
+def make_context(application: Application, dsn: str) -> IntakeContext:
+    """Make what all of the intake works with."""
+    settings, folder = application.settings, application.data_folder
+    is_pooled = settings.database.is_pooled
+    return IntakeContext(dsn, settings.intake, application.vault(), folder, is_pooled)
+
+
+@contextmanager
+def intake_context(application: Application) -> Iterator[IntakeContext]:
+    """Yield the context for the database in use; an embedded one is installed automatically."""
+    with application.database() as dsn:
+        if application.named_database is None:
+            install_all(dsn)
+        else:
+            with connect(dsn) as connection:
+                for schema in SCHEMAS:
+                    require(connection, schema)
+        yield make_context(application, dsn)
+
+
+def api_token(application: Application) -> str:
+    """Return the token of the web API: that of the settings, or a generated one."""
+    return application.token("intake", application.settings.intake.token)
+
+
 def intake(context: PartContext) -> Service:
     """Make the web interface."""
+    # FastAPI is slow to import, so only the services that need it import it.
+    from postroad.intake.api import create_api
+    from postroad.web.server import WebServer
+
     settings = context.application.settings
     app = create_api(make_context(context.application, context.dsn), api_token(context.application))
     if (publish := context.publish("/intake")) is not None:

@@ -14,8 +14,8 @@ from postroad.bridge.addresses import Addresses
 from postroad.bus import AsyncBus
 from postroad.cli.coordination_databases import NAMES, find_databases
 from postroad.cli.exchange_context import exchange_root
-from postroad.cli.intake_context import make_context
 from postroad.cli.parts import PartContext
+from postroad.cli.parts_intake import make_context
 from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
 from postroad.console.cache import Cache
