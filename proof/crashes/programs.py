@@ -17,7 +17,8 @@ import psycopg
 
 from postroad.bridge import DatabaseBridge
 from postroad.bus import AsyncBus, AsyncWorker, Saga, WorkerSettings
-from postroad.cli.components import install_all
+from postroad.cli.components import SCHEMAS
+from postroad.postgres import install
 from postroad.testing import wait_until_async
 
 __all__ = ["PROGRAMS"]
@@ -108,7 +109,8 @@ async def bridge(source: str, target: str) -> None:
 async def migrator(dsn: str, _: str) -> None:
     """Install every schema, each in one transaction."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        install_all(connection)
+        for schema in SCHEMAS:
+            install(connection, schema)
 
 
 Program = Callable[[str, str], Coroutine[Any, Any, None]]

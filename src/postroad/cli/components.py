@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from psycopg import Connection
-
+from postroad.postgres.connections import connect
 from postroad.postgres.manifest import Schema
 from postroad.postgres.migrator import install
 
@@ -18,7 +17,8 @@ CONSOLE = Schema("console", "postroad.console")
 SCHEMAS: tuple[Schema, ...] = (BUS, ALERTS, BROKER, BRIDGE, EXCHANGE, COORDINATION, INTAKE, CONSOLE)
 
 
-def install_all(connection: Connection) -> None:
+def install_all(dsn: str) -> None:
     """Install the schemas, and bring those that are there to this version."""
-    for schema in SCHEMAS:
-        install(connection, schema)
+    with connect(dsn) as connection:
+        for schema in SCHEMAS:
+            install(connection, schema)

@@ -95,15 +95,12 @@ class Application:
 
     def child_flags(self) -> list[str]:
         """Return the global options that give a child process the same settings."""
-        given: list[str] = []
-        for name, value in (
-            ("--data-folder", self.flags.get("data_folder")),
-            ("--config-file", self.config_file),
-            ("--log-level", self.flags.get("logs.level") or "warning"),
-        ):
-            if value is not None:
-                given += [name, str(value)]
-        return given
+        given = {
+            "--data-folder": self.flags.get("data_folder"),
+            "--config-file": self.config_file,
+            "--log-level": self.flags.get("logs.level") or "warning",
+        }
+        return [str(part) for pair in given.items() if pair[1] is not None for part in pair]
 
     def set_up_logs(self, stream: TextIO | None = None) -> None:
         """Log warnings only, unless a level is configured."""

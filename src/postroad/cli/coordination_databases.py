@@ -11,7 +11,6 @@ from pydantic import SecretStr
 
 from postroad.cli.components import install_all
 from postroad.cli.context import Application
-from postroad.postgres import connect
 from postroad.postgres.calls import call
 from postroad.postgres.connections import create_database, run_blocking
 from postroad.settings import CoordinationSettings
@@ -38,20 +37,18 @@ def coordination_databases(application: Application) -> Iterator[Databases]:
     settings = application.settings.coordination
     if all((settings.writer_url, settings.coordinator_url, settings.reader_url)):
         yield find_databases(settings, "")
-        return
-    with application.database() as dsn:
-        yield find_databases(settings, dsn)
+    else:
+        with application.database() as dsn:
+            yield find_databases(settings, dsn)
 
 
 def find_databases(settings: CoordinationSettings, dsn: str) -> Databases:
     """Return the databases of the settings, others on the same server as this one."""
-    given: dict[str, SecretStr | None] = {part: getattr(settings, f"{part}_url") for part in NAMES}
-    return Databases(
-        **{
-            part: url.get_secret_value() if url else make_conninfo(dsn, dbname=NAMES[part])
-            for part, url in given.items()
-        }
-    )
+
+    def find(url: SecretStr | None, default: str) -> str:
+        return url.get_secret_value() if url else make_conninfo(dsn, dbname=default)
+
+    return Databases(*(find(getattr(settings, f"{part}_url"), NAMES[part]) for part in NAMES))
 
 
 def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
@@ -62,6 +59,5 @@ def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
     database = str(conninfo_to_dict(dsn).get("dbname") or "")
     if database in NAMES.values():
         create_database(dsn, database)
-    with connect(dsn) as connection:
-        install_all(connection)
+    install_all(dsn)
     run_blocking(dsn, call, "coordination.become", role, name)

@@ -19,7 +19,14 @@ from typing import Any, TypeAlias, get_args
 import click
 
 from postroad.cli.context import Application, pass_application
-from postroad.cli.output import DRY_RUN, JSON, parse_duration, print_json, print_table
+from postroad.cli.output import (
+    DRY_RUN,
+    JSON,
+    parse_duration,
+    print_json,
+    print_records,
+    print_table,
+)
 from postroad.operate import Action, Column, Filter, Page, Parameter, Resource, Row
 from postroad.postgres.calls import Connection
 
@@ -175,14 +182,11 @@ async def _run_on_all(
 
 def print_rows(resource: Resource, rows: Sequence[Row], *, as_json: bool) -> None:
     """Print rows: all columns as JSON, the listed ones as a table."""
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        advice = f"; {resource.advice}" if resource.advice else ""
-        click.echo(f"there are no {resource.plural.replace('_', ' ')}{advice}", err=True)
-    else:
-        heads = [column.name.replace("_", " ") for column in resource.listed]
-        print_table(heads, [[_cell(one, row) for one in resource.listed] for row in rows])
+    advice = f"; {resource.advice}" if resource.advice else ""
+    empty = f"there are no {resource.plural.replace('_', ' ')}{advice}"
+    if not as_json:
+        rows = [{one.name: _cell(one, row) for one in resource.listed} for row in rows]
+    print_records(rows, as_json=as_json, empty=empty)
 
 
 def _cell(column: Column, row: Row) -> Any:

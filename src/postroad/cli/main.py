@@ -6,11 +6,11 @@ A component adds its group with one line in `GROUPS`. A group is imported when i
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import traceback
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 import click
@@ -53,8 +53,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in GROUPS:
             return None
-        command = getattr(importlib.import_module(f"postroad.cli.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command)  # noqa: S101 - a mistake of ours
+        command: click.Command = resolve_name(f"postroad.cli.{cmd_name}:{cmd_name}")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -8,13 +8,13 @@ needed. A service whose package is not installed is omitted.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from postroad.cli.context import Application
@@ -40,7 +40,6 @@ class PartContext:
     mounts: Mounts | None = None
     # Ends a sample service for that many seconds; None where the user's own data could be affected.
     crash: Callable[[str, float], None] | None = None
-
     # Restarts a service of `up`, and the folder of their logs.
     restart: Callable[[str], bool] | None = None
     logs: Path | None = None
@@ -77,17 +76,14 @@ class Part:
         """Check whether its package is installed."""
         return importlib.util.find_spec(self.needs) is not None
 
-    @property
-    def module(self) -> str:
-        """The module that creates it."""
-        return f"postroad.cli.{self.make.partition(':')[0]}"
-
     def service(self, context: PartContext) -> Service:
-        """Create the service."""
-        make = getattr(importlib.import_module(self.module), self.make.partition(":")[2])
-        made = make(context)
-        assert isinstance(made, Service)  # noqa: S101 - a mistake of ours
-        return made
+        """Import and create the service."""
+        return self.load()(context)
+
+    def load(self) -> Callable[[PartContext], Service]:
+        """Import what creates the service."""
+        make: Callable[[PartContext], Service] = resolve_name(f"postroad.cli.{self.make}")
+        return make
 
 
 PARTS: tuple[Part, ...] = (
@@ -113,11 +109,6 @@ PARTS: tuple[Part, ...] = (
     Part("sample-writers", "parts_coordination:writers", "change items", "sqlalchemy"),
     Part("sample-sftp", "sample_sftp:SampleSftp", "files appear", "asyncssh"),
 )  # fmt: skip
-
-
-def present_parts(*, has_sample: bool) -> tuple[Part, ...]:
-    """List the services whose packages are installed."""
-    return tuple(part for part in PARTS if part.is_there() and (has_sample or not part.is_sample))
 
 
 def find_part(name: str) -> Part | None:

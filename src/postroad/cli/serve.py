@@ -24,7 +24,12 @@ def serve(application: Application, name: str | None, as_json: bool) -> None:
     Example: postroad serve maintenance
     """
     if name is None:
-        _list(as_json=as_json)
+        rows = [(part.name, part.what, part.is_there(), part.is_sample) for part in PARTS]
+        if as_json:
+            names = ("name", "what", "is_there", "is_sample")
+            print_json([dict(zip(names, row, strict=True)) for row in rows])
+        else:
+            print_table(("service", "what", "installed", "sample"), rows)
         return
     part = find_part(name)
     if part is None:
@@ -50,12 +55,3 @@ async def _run(part: Part, context: PartContext, *, as_json: bool) -> None:
             click.echo(f"{part.name} runs; Ctrl-C ends it", err=True)
 
     await run_service(service, announce)
-
-
-def _list(*, as_json: bool) -> None:
-    names = ("name", "what", "is_there", "is_sample")
-    rows = [(part.name, part.what, part.is_there(), part.is_sample) for part in PARTS]
-    if as_json:
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
-    else:
-        print_table(("service", "what", "installed", "sample"), rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -18,11 +17,10 @@ from postroad.cli.components import install_all
 from postroad.cli.context import Application, command, stop_event
 from postroad.cli.log_file import ServiceLogStream
 from postroad.cli.output import print_table
-from postroad.cli.parts import Part, PartContext, find_part, present_parts
+from postroad.cli.parts import PARTS, Part, PartContext, find_part
 from postroad.cli.supervisor import Reporter, ServicePlan, Supervisor
 from postroad.cli.up_lock import UpLock
 from postroad.console.accounts import FIRST_ACCOUNT, Accounts
-from postroad.postgres import connect
 from postroad.postgres.connections import open_async_pool
 from postroad.postgres.embedded import EmbeddedService
 from postroad.service import first_of
@@ -67,11 +65,11 @@ def up(
     for name in only:
         if find_part(name) is None:
             raise click.UsageError(f"there is no service {name}; see `postroad serve`")
-    parts = [
-        part
-        for part in present_parts(has_sample=wishes["has_sample"] or bool(only))
-        if not only or part.name in only
-    ]
+    parts = [part for part in PARTS if part.is_there()]
+    if only:
+        parts = [part for part in parts if part.name in only]
+    elif not wishes["has_sample"]:
+        parts = [part for part in parts if not part.is_sample]
     http = application.settings.http.override(host=wishes["host"], port=wishes["port"])
     with UpLock(application.data_folder, application.named_database) as lock:
         # Check this before the database is started.
@@ -96,8 +94,9 @@ async def _up(
             embedded = EmbeddedService(application.embedded_server())
             await running.enter_async_context(embedded)
             dsn = embedded.dsn()
-        await asyncio.to_thread(_install, dsn)
-        password = await _first_password(dsn)
+        await asyncio.to_thread(install_all, dsn)
+        async with await open_async_pool(dsn, application_name="postroad up") as pool:
+            password = await Accounts(pool).ensure_first()
         await importing
         supervisor = Supervisor()
         # Exited after the services: its last report states that no service runs here.
@@ -107,10 +106,11 @@ async def _up(
         # Faults are for the sample, on a database that only this installation uses.
         is_safe = wishes["has_sample"] and application.named_database is None
         crash = supervisor.crash if is_safe else None
-        logs = _logs(application)
+        logs = application.data_folder / "logs"
         context = PartContext(application, dsn, wishes, mounts, crash, supervisor.restart, logs)
         click.echo(f"starting {', '.join(part.name for part in parts)} …")
-        starting = asyncio.create_task(supervisor.start(*(_plan(context, part) for part in parts)))
+        plans = [_plan(context, part, logs) for part in parts]
+        starting = asyncio.create_task(supervisor.start(*plans))
         reporting = asyncio.create_task(supervisor.report_delays(click.echo))
         await first_of(starting, stopping)
         reporting.cancel()
@@ -119,7 +119,7 @@ async def _up(
             return
         starting.result()
         lock.write(mounts.url)
-        _print_addresses(application, dsn, mounts.url, password, has_tour=crash is not None)
+        _print_addresses(context, mounts.url, password)
         if wishes["seconds"] is not None:
             asyncio.get_running_loop().call_later(wishes["seconds"], stopping.set)
         await supervisor.join_or(stopping)
@@ -127,57 +127,41 @@ async def _up(
 
 
 def _import(parts: list[Part]) -> None:
-    for module in dict.fromkeys(part.module for part in parts):
+    for part in parts:
         # A module that cannot be imported fails again, with the reason, when its service starts.
         with contextlib.suppress(Exception):
-            importlib.import_module(module)
+            part.load()
 
 
-def _plan(context: PartContext, part: Part) -> ServicePlan:
-    log_file = _logs(context.application) / f"{part.name}.log"
-    make = partial(part.service, context)
+def _plan(context: PartContext, part: Part, logs: Path) -> ServicePlan:
+    make, log_file = partial(part.service, context), logs / f"{part.name}.log"
     return ServicePlan(part.name, make, part.stage, log_file, is_vital=part.name == "web")
 
 
-def _logs(application: Application) -> Path:
-    return application.data_folder / "logs"
-
-
-def _install(dsn: str) -> None:
-    with connect(dsn) as connection:
-        install_all(connection)
-
-
-async def _first_password(dsn: str) -> str | None:
-    pool = await open_async_pool(dsn, application_name="postroad up")
-    try:
-        return await Accounts(pool).ensure_first()
-    finally:
-        await pool.close()
-
-
-def _print_addresses(
-    application: Application, dsn: str, url: str | None, password: str | None, *, has_tour: bool
-) -> None:
+def _print_addresses(context: PartContext, url: str | None, password: str | None) -> None:
+    application, database = context.application, masked_database_url(context.dsn)
+    new_one = f"a new one: postroad console password {FIRST_ACCOUNT}"
     rows: list[tuple[str, str]] = []
     if url is not None:
-        if has_tour:
+        if context.crash is not None:
             rows.append(("start here", f"{url}/console/tour"))
         rows += [
             ("console", f"{url}/console"),
             ("login", FIRST_ACCOUNT),
-            ("password", password or "printed before the first login; a new one: "
-             f"postroad console password {FIRST_ACCOUNT}"),
+            ("password", password or f"printed before the first login; {new_one}"),
             ("interfaces", f"{url}/docs"),
             ("metrics", f"{url}/metrics"),
             ("health", f"{url}/healthz, {url}/readyz"),
-        ]  # fmt: skip
-    kind = "named" if application.named_database else "embedded"
-    rows.append((f"database ({kind})", masked_database_url(dsn)))
-    if kind == "embedded":
-        rows.append(("psql", f"psql '{masked_database_url(dsn)}'"))
-        rows.append(("data folder", str(application.embedded_server().home.parent)))
-    rows.append(("logs", str(_logs(application))))
+        ]
+    if application.named_database:
+        rows.append(("database (named)", database))
+    else:
+        rows += [
+            ("database (embedded)", database),
+            ("psql", f"psql '{database}'"),
+            ("data folder", str(application.embedded_server().home.parent)),
+        ]
+    rows.append(("logs", str(context.logs)))
     click.echo()
     print_table(("what", "where"), rows)
     if password is not None:
