@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from postroad.bus import payload as payloads
-from postroad.bus import request, rows
+from postroad.bus import rows
 from postroad.bus.call import Call
 from postroad.bus.decoding import FIRST_MOMENT
 from postroad.bus.handlers import MAX_CONFLICTS, Handler, MessageBatch, is_conflict
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
-from postroad.bus.payload import Payload
 from postroad.bus.rows import select_batch
 
 FIRST_BATCH_SIZE = 10
@@ -237,26 +235,3 @@ class Batch:
         """Drop a batch that was committed before all of its messages were handled."""
         self._size.isolate()
         self.took([])
-
-
-class Answers:
-    """The answers of one batch, sent to their requesters together."""
-
-    def __init__(self, payload: Payload) -> None:
-        self._payload = payload
-        self._given: list[tuple[Message, object]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._given)
-
-    def add(self, message: Message, answer: object) -> None:
-        """Keep an answer to a request. Raises WrongPayload, which fails the message."""
-        if answer is None or not request.asks(message):
-            return
-        payloads.parameter(self._payload, answer)
-        self._given.append((message, answer))
-
-    def call(self) -> Call[list[str | None]]:
-        """Build the call that sends them."""
-        asked, answers = zip(*self._given, strict=True)
-        return request.reply_many(list(asked), self._payload, list(answers))

@@ -35,9 +35,6 @@ CHUNK_MESSAGES = 1_000
 LEASE_DEFAULT = timedelta(seconds=30)
 
 
-# Queues and consumers.
-
-
 def describe(queue: str) -> Call[str | None]:
     """Return the payload of a queue; None when there is no such queue."""
     text = "select (select payload::text from mbus.queues where queue = %s)"
@@ -81,15 +78,9 @@ def alter_queue(
     payload by which stored messages are found; an empty text ends it. Raises QueueNotFound,
     RoleMissing, InvalidArgument, QueueBusy.
     """
-    return sql(
-        NoneType,
-        "alter_queue",
-        qname=queue,
-        is_roles_security_model=is_roles_security_model,
-        retain=length_or_none("retain", retain),
-        retain_size=retain_size,
-        track=track,
-    )
+    shape = {"qname": queue, "is_roles_security_model": is_roles_security_model, "track": track}
+    period = length_or_none("retain", retain)
+    return sql(NoneType, "alter_queue", **shape, retain=period, retain_size=retain_size)
 
 
 def drop_queue(queue: str) -> Call[None]:
@@ -132,15 +123,10 @@ def alter_consumer(
     backoff_max: Duration | None = None,
 ) -> Call[None]:
     """Change when a consumer retries and gives up; None keeps a setting unchanged."""
-    return sql(
-        NoneType,
-        "alter_consumer",
-        qname=queue,
-        cname=consumer,
-        max_attempts=max_attempts,
-        backoff=length_or_none("backoff", backoff),
-        backoff_max=length_or_none("backoff_max", backoff_max),
-    )
+    pauses = {"backoff": backoff, "backoff_max": backoff_max}
+    settings = {name: length_or_none(name, value) for name, value in pauses.items()}
+    of = {"qname": queue, "cname": consumer, "max_attempts": max_attempts}
+    return sql(NoneType, "alter_consumer", **of, **settings)
 
 
 def limit_consumer(
@@ -161,9 +147,8 @@ def limit_consumer(
     """
     limits = {"rate": rate, "burst": burst, "concurrency": concurrency, "key": key}
     limits |= {"key_rate": key_rate, "key_concurrency": key_concurrency}
-    return replace(
-        sql(NoneType, "limit_consumer", qname=queue, cname=consumer, **limits), wakes=(queue,)
-    )
+    call = sql(NoneType, "limit_consumer", qname=queue, cname=consumer, **limits)
+    return replace(call, wakes=(queue,))
 
 
 def measure(
@@ -244,9 +229,6 @@ def resume(queue: str, consumer: str | None = None) -> Call[bool]:
     Raises QueueNotFound, ConsumerNotFound.
     """
     return replace(sql(bool, "resume", qname=queue, cname=consumer), wakes=(queue,))
-
-
-# Posting.
 
 
 def get_iid(queue: str) -> Call[str]:
@@ -391,9 +373,6 @@ def reply(
     return OfQueue(queue_of(message.iid), build)
 
 
-# Taking.
-
-
 def consume(queue: str, consumer: str = "default", amount: int = 1) -> OfQueue[list[Message]]:
     """Take up to `amount` messages, in order of posting; fewer or none if there are no more.
 
@@ -487,21 +466,16 @@ def give_back(
     `delayed` or `dmq`. Raises NotTaken when the message was not taken in this transaction.
     """
     failure = _failure(delay, error, park or dead_letter)
-    columns = (
-        message.id,
-        message.added,
-        message.iid,
-        message.delayed_until,
-        message.expires,
-        parameters.hstore("headers", message.headers),
-        parameters.hstore("properties", message.properties or None),
-    )
-    return OfQueue(
-        queue_of(message.iid),
-        lambda payload: _give_back(
-            consumer, payload, (*columns, payloads.parameter(payload, message.data)), failure
-        ),
-    )
+    headers = parameters.hstore("headers", message.headers)
+    properties = parameters.hstore("properties", message.properties or None)
+
+    def build(payload: Payload) -> Call[str]:
+        times = message.delayed_until, message.expires
+        texts = headers, properties, payloads.parameter(payload, message.data)
+        columns = (message.id, message.added, message.iid, *times, *texts)
+        return _give_back(consumer, payload, columns, failure)
+
+    return OfQueue(queue_of(message.iid), build)
 
 
 def _give_back(
@@ -521,9 +495,6 @@ def _dead_letter(bad: BadRow, consumer: str, payload: Payload) -> Call[str]:
     columns = ("id", "added", "iid", "delayed_until", "expires", "headers", "properties", "data")
     texts = [bad.texts[name] for name in columns]
     return _give_back(consumer, payload, texts, _failure(None, bad.reason, True))
-
-
-# Leases.
 
 
 def lease(
@@ -611,9 +582,6 @@ def release_many(messages: Sequence[Leased]) -> Call[list[str]]:
     return sql(list[str], "releasen", **_tokens(messages))
 
 
-# Triggers and temporary queues.
-
-
 def create_trigger(source: str, destination: str, selector: str | None = None) -> Call[None]:
     """From now on, copy messages of one queue that match the selector to another queue.
 
@@ -681,9 +649,6 @@ def consume_temporary(
 def clear_tempq() -> Call[int]:
     """Remove the temporary queues of sessions that have ended; maintenance does so too."""
     return sql(int, "clear_tempq")
-
-
-# Operating.
 
 
 def now() -> Call[datetime]:

@@ -139,16 +139,14 @@ class HandlerRegistry:
                 raise ConsumerNotFound(
                     f"queue {handler.queue} has no consumer {handler.consumer}",
                     hint="create both before the worker starts",
-                    queue=handler.queue,
-                    consumer=handler.consumer,
+                    **handler.facts,
                 )
             if contract == "cursor":
                 if handler.mode == "lease":
                     raise InvalidArgument(
                         "a consumer with a cursor has no leases",
                         hint="use mode transaction",
-                        queue=handler.queue,
-                        consumer=handler.consumer,
+                        **handler.facts,
                     )
                 # One transaction at a time moves the cursor; others would find nothing to take.
                 self._handlers[place] = replace(handler, connections=1)

@@ -89,11 +89,6 @@ def array(payload: Payload, values: Iterable[object]) -> str:
     )
 
 
-def load(payload: Payload, value: Any) -> Any:
-    """Convert a column as the driver read it to the payload."""
-    return mapping(value) if payload == "hstore" else value
-
-
 def mapping(value: Any) -> hstore.Hstore:
     """Convert an hstore column to a mapping: from text, or from the caller's own adapter."""
     if type(value) is str:

@@ -18,7 +18,6 @@ from typing import Any
 from postroad.bus import parameters, rows
 from postroad.bus import payload as payloads
 from postroad.bus.call import Call
-from postroad.bus.decoding import Undecodable
 from postroad.bus.errors import InvalidArgument, RequestTimedOut
 from postroad.bus.hstore import Hstore, array_literal
 from postroad.bus.message import Message
@@ -34,10 +33,6 @@ TEMPORARY_PREFIX = "temp."
 # flushed it, and the request before it.
 PREPARE_SESSION = "set synchronous_commit = off"
 
-_REPLY_COLUMNS = (
-    "correlation, iid, added, headers, properties, payload,"
-    " data_hstore, data_jsonb, data_text, data_bytea"
-)
 _NAMED_IN_REQUEST = ("reply_to", "correlation", "reply_by")
 
 
@@ -94,11 +89,6 @@ class Question:
         )
 
 
-def reply_queue() -> Call[str]:
-    """Build the call of mbus.reply_queue."""
-    return Call("select mbus.reply_queue()", (), rows.value)
-
-
 def ask_many(
     questions: Sequence[Question], reply_to: str, *, notify: bool = False
 ) -> Call[list[str]]:
@@ -123,17 +113,6 @@ def ask_many(
         rows.values,
         queue,
     )
-
-
-def replies(amount: int, wait: timedelta) -> Call[list[Reply]]:
-    """Build the call of mbus.replies."""
-    text = f"select {_REPLY_COLUMNS} from mbus.replies(amt => %s, wait => %s)"  # noqa: S608
-    return Call(text, (amount, wait), _read_replies)
-
-
-def readable(error: Undecodable) -> tuple[list[Reply], set[str | None]]:
-    """Return the replies that could be decoded, and the correlations of the others."""
-    return _read_replies(error.rows), {bad.texts["correlation"] for bad in error.bad}
 
 
 def reply_many(
@@ -161,20 +140,22 @@ def reply_many(
     )
 
 
-def _read_replies(found: list[Row]) -> list[Reply]:
+def read_replies(found: list[Row]) -> list[Reply]:
+    """Read the rows of `REPLIES`."""
     mapping = payloads.mapping
-    return [
-        Reply(
-            correlation,
-            iid,
-            added,
-            mapping(headers),
-            mapping(properties),
-            None if payload is None else payloads.load(payload, _only(data)),
-        )
-        for correlation, iid, added, headers, properties, payload, *data in found
-    ]
+    replies = []
+    for correlation, iid, added, headers, properties, payload, *columns in found:
+        data = next((each for each in columns if each is not None), None)
+        value = mapping(data) if payload == "hstore" else data
+        replies.append(Reply(correlation, iid, added, mapping(headers), mapping(properties), value))
+    return replies
 
 
-def _only(data: list[Any]) -> Any:
-    return next((each for each in data if each is not None), None)
+REPLY_QUEUE: Call[str] = Call("select mbus.reply_queue()", (), rows.value)
+# All that have arrived, without waiting for more.
+REPLIES = Call(
+    "select correlation, iid, added, headers, properties, payload, data_hstore, data_jsonb,"
+    " data_text, data_bytea from mbus.replies(amt => 1000, wait => '0')",
+    (),
+    read_replies,
+)

@@ -92,7 +92,7 @@ class Requester(Service):
                 given = parameters(self._dsn, application_name="postroad bus", autocommit=True)
                 connection = await AsyncConnection.connect(self._dsn, **given)
                 await connection.execute(request.PREPARE_SESSION)
-                reply_to = await run_async(connection, request.reply_queue())
+                reply_to = await run_async(connection, request.REPLY_QUEUE)
                 await self._converse(connection, reply_to)
             except Exception as failure:
                 # The reply queue ended with its session; the next request opens another.
@@ -161,10 +161,10 @@ class Requester(Service):
 
     async def _receive(self, connection: AsyncConnection[Any]) -> bool:
         try:
-            found = await run_async(connection, request.replies(CHUNK_MESSAGES, timedelta(0)))
+            found = await run_async(connection, request.REPLIES)
         except Undecodable as error:
-            found, undecodable = request.readable(error)
-            failed = (self._open.pop(each or "", None) for each in undecodable)
+            found = request.read_replies(error.rows)
+            failed = [self._open.pop(bad.texts["correlation"] or "", None) for bad in error.bad]
             self._fail([each for each in failed if each is not None], error)
         for reply in found:
             pending = self._open.pop(reply.correlation, None)

@@ -14,6 +14,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -23,13 +24,13 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.pq import TransactionStatus
 
 from postroad import trace
-from postroad.bus import calls, rows
+from postroad.bus import calls, request, rows
+from postroad.bus import payload as payloads
 from postroad.bus.batch import (
     QUICK_HANDLER_SECONDS,
     QUICK_SECONDS,
     RESTORE_RECORD,
     SLOW_SECONDS,
-    Answers,
     Batch,
     Failure,
     Sharing,
@@ -148,7 +149,9 @@ class BatchRun:
         self.batch = batch
         self.connections = owner.sharing.connections
         self.width = owner.sharing.width
-        self.answers = Answers(owner.payload)
+        # Of the requests among the messages; sent together.
+        self.answers: list[tuple[Message, object]] = []
+        self._payload = owner.payload
         self.began = time.monotonic()
         self.is_abandoned = False
         # Messages that a batch handler has failed; the others are consumed.
@@ -214,8 +217,10 @@ class BatchRun:
                     answer = await answer
                 if use.is_owner:
                     use.check_open()
-                if answer is not None and not self._takes_batches:
-                    self.answers.add(given, answer)
+                if answer is not None and not self._takes_batches and request.asks(given):
+                    # An answer that does not fit the queue fails the message.
+                    payloads.parameter(self._payload, answer)
+                    self.answers.append((given, answer))
             except BaseException as error:
                 # Also `sys.exit()` and awaiting a cancelled task are failed attempts.
                 failure = error
@@ -269,7 +274,7 @@ class TransactionLoop(Service):
         self._wakeup = owner.wakeup
         self._names = (owner.handler.queue, owner.handler.consumer)
         self._facts = owner.handler.facts
-        self._connection: AsyncTransactionConnection | None = None
+        self._connection: Any = None
         self.batch = Batch(owner.handler)
         self._run: BatchRun | None = None
         self._is_quick = True
@@ -303,7 +308,7 @@ class TransactionLoop(Service):
             # checked here: after a server crash, another transaction may have the same id.
             lost = psycopg.OperationalError("the connection was lost while the message was handled")
             for attempt in batch.failed([Failure(None, lost)], is_lost=True):
-                await self._reject(connection, attempt, is_rolled_back=True)
+                await self._reject(attempt, is_rolled_back=True)
         session = Session(connection, blocks=self._owner.runners.blocks)
         while batch.taken or not self.stopping.is_set():
             epoch = self._wakeup.epoch(self._handler.queue)
@@ -321,7 +326,7 @@ class TransactionLoop(Service):
             except (psycopg.Error, BusError) as error:
                 if not batch.taken:
                     raise
-                await self._undo(connection, [Failure(None, error)])
+                await self._undo([Failure(None, error)])
                 continue
             backoff.reset()
             if batch.taken:
@@ -367,14 +372,13 @@ class TransactionLoop(Service):
         failures = batch.failures
         if not failures:
             try:
-                if run.answers:
-                    await run_async(session.connection, run.answers.call())
+                await self._send(run.answers)
                 for each in run.rejected:
-                    await self._reject(session.connection, each)
+                    await self._reject(each)
             except (psycopg.Error, BusError) as error:
                 failures = [Failure(None, error)]
         if failures:
-            await self._undo(session.connection, failures, run.answers)
+            await self._undo(failures, run.answers)
         else:
             self._note_success(run)
 
@@ -389,13 +393,10 @@ class TransactionLoop(Service):
         batch.handled(seconds, run.width)
 
     async def _undo(
-        self,
-        connection: AsyncTransactionConnection,
-        failures: list[Failure],
-        answers: Answers | None = None,
+        self, failures: list[Failure], answers: Sequence[tuple[Message, object]] = ()
     ) -> None:
         """Roll the batch back, and delay the redelivery of the failed messages."""
-        batch, error = self.batch, failures[0].error
+        batch, connection, error = self.batch, self._connection, failures[0].error
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         is_kept = connection.info.transaction_status == TransactionStatus.INTRANS and any(
@@ -407,14 +408,13 @@ class TransactionLoop(Service):
             if is_kept:
                 # What the handler did after its own commit.
                 await connection.execute("commit")
-            if answers:
-                await run_async(connection, answers.call())
+            await self._send(answers)
             batch.done += [
                 each.message
                 for each in failures
                 if each.message is not None and isinstance(each.error, TransactionOwned)
             ]
-            await self._give_back_rest(connection, batch, error)
+            await self._give_back_rest(error)
             return
         if is_kept:
             await connection.execute("rollback")
@@ -422,15 +422,15 @@ class TransactionLoop(Service):
         if not attempts:
             logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
         for attempt in attempts:
-            await self._reject(connection, attempt, is_rolled_back=True)
+            await self._reject(attempt, is_rolled_back=True)
 
-    async def _reject(
-        self,
-        connection: AsyncTransactionConnection,
-        failure: Failure,
-        *,
-        is_rolled_back: bool = False,
-    ) -> None:
+    async def _send(self, answers: Sequence[tuple[Message, object]]) -> None:
+        if answers:
+            asked, given = zip(*answers, strict=True)
+            call = request.reply_many(asked, self._owner.payload, given)
+            await run_async(self._connection, call)
+
+    async def _reject(self, failure: Failure, *, is_rolled_back: bool = False) -> None:
         """Give a message back after a failed attempt, in the transaction that took it or later."""
         message = failure.message
         if message is None:
@@ -445,17 +445,15 @@ class TransactionLoop(Service):
         else:
             back = calls.give_back(message, self._handler.consumer, **verdict.given())
             call = back.build(self._owner.payload)
-        await run_async(connection, call)
+        await run_async(self._connection, call)
 
-    async def _give_back_rest(
-        self, connection: AsyncTransactionConnection, batch: Batch, error: BaseException
-    ) -> None:
+    async def _give_back_rest(self, error: BaseException) -> None:
         """Give back messages that a handler's commit consumed before they were handled.
 
         Runs as one transaction, so that a worker that crashes in the meantime loses few messages.
         """
-        rest = batch.rest()
-        if rest:
+        batch, connection = self.batch, self._connection
+        if rest := batch.rest():
             facts = {**self._facts, "unhandled": [message.iid for message in rest]}
             logger.error("handler_committed", extra=facts, exc_info=error)
             reason = "a handler committed the transaction that took this message"

@@ -69,14 +69,8 @@ def history(
     Consumed messages are stored if the queue retains them, see `alter_queue`. `after` is the id of
     the last message of the previous page. Read-only. Raises QueueNotFound, InvalidSelector.
     """
-    given = {
-        "qname": queue,
-        "since": since or "-infinity",
-        "until": until or "infinity",
-        "selector": selector,
-        "amt": limit,
-        "place": after,
-    }
+    past = {"qname": queue, "since": since or "-infinity", "until": until or "infinity"}
+    given = {**past, "selector": selector, "amt": limit, "place": after}
     return listed(StoredMessage, named("history", *given), *given.values(), queue=queue)
 
 

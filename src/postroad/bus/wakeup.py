@@ -31,8 +31,10 @@ class AsyncWakeup(Service):
         *,
         hub: ListenHub | None = None,
         poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
+        owns_hub: bool = False,
     ) -> None:
         super().__init__("wakeup")
+        self._owns_hub = owns_hub
         self._positions = positions
         self._queues = sorted(set(queues))
         self._hub = hub
@@ -79,6 +81,8 @@ class AsyncWakeup(Service):
         finally:
             if subscription is not None:
                 subscription.cancel()
+            if self._hub is not None and self._owns_hub:
+                await self._hub.stop()
 
     async def _probe(self) -> None:
         try:
@@ -94,17 +98,6 @@ class AsyncWakeup(Service):
         self.wake(self._queues if notice.payload is None else (notice.payload,))
 
 
-class _OwningHub(AsyncWakeup):
-    """Ends its hub with itself."""
-
-    async def run(self) -> None:
-        try:
-            await super().run()
-        finally:
-            if self._hub is not None:
-                await self._hub.stop()
-
-
 class Wakeup(LoopThread):
     """Wakes the waiters of a set of queues, which wait in threads."""
 
@@ -117,7 +110,9 @@ class Wakeup(LoopThread):
         poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
     ) -> None:
         hub = None if dsn is None else ListenHub(dsn)
-        self._wakeup = _OwningHub(positions, queues, hub=hub, poll_interval=poll_interval)
+        self._wakeup = AsyncWakeup(
+            positions, queues, hub=hub, poll_interval=poll_interval, owns_hub=True
+        )
         super().__init__(self._wakeup)
         self.epoch = self._wakeup.epoch
 

@@ -24,19 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncWorker(HandlerRegistry, Service):
-    """Runs handlers for messages until it is stopped.
-
-    ```python
-    worker = AsyncWorker(dsn)
-
-    @worker.handler("orders", consumer="billing")
-    async def bill(message, connection):
-        await connection.execute("insert into bill ...")   # committed with the message
-    ```
-
-    It owns its connections, reconnects after failures, and runs the bus's maintenance. When one of
-    its parts fails it stops, and `join` raises the error.
-    """
+    """`Worker` for code that awaits: its handlers are coroutine functions."""
 
     awaits = True
     _runners: type[Runners[Any]] = TaskRunners

@@ -58,8 +58,6 @@ class Keeper(Generic[K, L]):
         self._ack_at = math.inf
         self._extend_at = clock() + self._ttl_seconds / EXTENSIONS_PER_TTL
 
-    # The holder's work.
-
     def claim(self, leases: Iterable[tuple[K, L]], since: float) -> bool:
         """Keep new leases; `since` is the time before they were asked for.
 
@@ -118,8 +116,6 @@ class Keeper(Generic[K, L]):
         """Whether finished leases wait for their ack."""
         return bool(self._finished or self._acking)
 
-    # The calls that are due, and what became of them.
-
     def rest_seconds(self) -> float:
         """Return the time until the next call is due."""
         return max(0.0, min(self._ack_at, self._extend_at) - self.clock())
@@ -170,8 +166,6 @@ class Keeper(Generic[K, L]):
             self._finished = failed | self._finished
             if self._finished:
                 self._ack_at = self.clock() + retry_seconds
-
-    # Deadlines.
 
     def seconds_to_deadline(self) -> float | None:
         """Return the time until the first deadline, None if nothing is held."""
