@@ -82,10 +82,9 @@ class Addresses:
 
 
 def _unknown(name: str) -> AddressUnknown:
-    variables = (
-        "POSTROAD_BRIDGE__DATABASES__{0}=postgresql://… or POSTROAD_BRIDGE__BROKERS__{0}=amqp://…"
-    )
+    prefix, key = "POSTROAD_BRIDGE__", name.upper()
+    variables = f"{prefix}DATABASES__{key}=postgresql://… or {prefix}BROKERS__{key}=amqp://…"
     return AddressUnknown(
         f"no database or broker is called {name!r}",
-        hint=f"name it in the settings: {variables.format(name.upper())}",
+        hint=f"name it in the settings: {variables}",
     )

@@ -136,7 +136,10 @@ class Pump(BridgeService):
             # Not after a failure: then all connections are cancelled.
             mine.set()
             if delivery.refused:
-                await self._dead_letter(connection, batch, delivery)
+                # They are written to the dead message queue in the transaction that took them.
+                refused = list(delivery.refused), list(delivery.errors)
+                arrays = (batch.iids, batch.data, batch.headers, batch.properties, batch.expires)
+                await call(connection, "bury", self.bridge, *refused, *arrays)
             await connection.commit()
             self.succeed()
             if batch.number is not None:
@@ -145,12 +148,6 @@ class Pump(BridgeService):
             self.dropped += delivery.dropped
             self.refused += len(delivery.refused)
             self.signals.emit("committed", batch.number)
-
-    async def _dead_letter(self, connection: Connection, batch: Batch, delivery: Delivery) -> None:
-        """Write refused messages to the dead message queue, in the transaction that took them."""
-        refused = list(delivery.refused), list(delivery.errors)
-        arrays = (batch.iids, batch.data, batch.headers, batch.properties, batch.expires)
-        await call(connection, "bury", self.bridge, *refused, *arrays)
 
     async def _take_or_wait(self, connection: Connection, wakeup: AsyncWakeup) -> Batch | None:
         if self._state in ("paused", "drained"):

@@ -20,7 +20,7 @@ from typing import cast
 from postroad.bridge.calls import Batch, Delivery
 from postroad.bridge.errors import BrokerRefused
 from postroad.bridge.pump import Pump
-from postroad.bridge.rabbit import RabbitRoute, connect_broker, declare
+from postroad.bridge.rabbit import RabbitRoute, declare
 from postroad.bridge.rabbit_mapping import depart, routing_key
 from postroad.bridge.rabbit_publisher import Outgoing, RabbitPublisher
 from postroad.bridge.service import PumpSettings
@@ -69,13 +69,10 @@ class RabbitOut(Pump):
         """Connect to the broker and declare what the route needs."""
         payload = await run_async(source, bus_calls.describe(self.queue))
         self._payload = cast("Payload", payload or "hstore")
-        connection = await connect_broker(self._url, self.name)
-        try:
-            await declare(await connection.channel(), self.route)
-        finally:
-            await connection.close()
         publisher = RabbitPublisher(self._url, window=self.settings.batch_messages, name=self.name)
         self._publisher = await stack.enter_async_context(publisher)
+        async with publisher.channel() as channel:
+            await declare(channel, self.route)
 
     async def deliver(self, batch: Batch) -> Delivery:
         """Publish the batch and wait for the confirms."""

@@ -120,7 +120,7 @@ class RabbitPublisher:
 
     async def _publish_part(self, part: Sequence[Outgoing]) -> list[BridgeError | None]:
         try:
-            async with self._channel() as channel:
+            async with self.channel() as channel:
                 with broker_failures():
                     driver = cast("aiormq.Channel", await channel.get_underlay_channel())
                     async with asyncio.timeout(self._confirm_seconds):
@@ -137,7 +137,8 @@ class RabbitPublisher:
             return first + await self._publish_part(part[half:])
 
     @contextlib.asynccontextmanager
-    async def _channel(self) -> AsyncIterator[AbstractChannel]:
+    async def channel(self) -> AsyncIterator[AbstractChannel]:
+        """Use a channel; after a failure its connection is closed. Raises BrokerUnavailable."""
         async with self._slots:
             connection = await self._connect()
             try:
@@ -147,8 +148,7 @@ class RabbitPublisher:
                         channel = await connection.channel(on_return_raises=True)
                 yield channel
             except BaseException:
-                # It is unknown what reached the broker on that channel: start with a new
-                # connection.
+                # It is unknown what reached the broker on that channel.
                 await self.close()
                 raise
             if self._connection is connection:

@@ -46,13 +46,10 @@ STATE_SECONDS = 0.5
 class PumpSettings:
     """How a bridge works.
 
-    Attributes:
-        batch_messages: maximum number of messages in a batch.
-        batch_bytes: approximate maximum size of a batch.
-        connections: connections to the source; one less is the number of batches taken ahead.
-        keep: how long arrived messages are remembered, to drop them when they come another way.
-        poll_interval: how often the source is polled when no notice arrives.
-        listen: listen for the source's notices; needs a direct connection.
+    `batch_bytes` is approximate. `connections` are those to the source: one less is the number of
+    batches taken ahead. Arrived messages are remembered for `keep`, to drop them when they come
+    another way. The source is polled every `poll_interval` when no notice arrives; `listen` needs a
+    direct connection.
     """
 
     batch_messages: int = 4_000

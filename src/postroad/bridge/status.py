@@ -75,24 +75,19 @@ def _status(bridge: Bridge, row: Row | None, problem: str | None) -> BridgeStatu
 
 async def shard_statuses(addresses: Addresses) -> list[Row]:
     """Return the status of all shards; an unavailable database is reported, not raised."""
-    return [
-        await _shard_status(addresses, queue, name, weight)
-        for queue, weights in sorted(addresses.shards.items())
-        for name, weight in sorted(weights.items())
-    ]
-
-
-async def _shard_status(addresses: Addresses, queue: str, name: str, weight: int) -> Row:
-    found: Row = {"depth": None, "posted_per_second": None, "consumed_per_second": None}
-    problem = None
     text = (
         "select sum(depth)::bigint as depth, max(posted_per_second) as posted_per_second,"
         " sum(consumed_per_second) as consumed_per_second from mbus.status where queue = %s"
     )
-    try:
-        (found,) = await _read(addresses, name, text, queue)
-        problem = "the queue does not exist there" if found["depth"] is None else None
-    except (psycopg.Error, DatabaseError, BridgeError) as away:
-        problem = first_line(away)
-    shard = {"id": f"{queue}/{name}", "logical": queue, "name": name, "weight": weight}
-    return {**shard, **found, "problem": problem}
+    nothing: Row = {"depth": None, "posted_per_second": None, "consumed_per_second": None}
+    shards: list[Row] = []
+    for queue, weights in sorted(addresses.shards.items()):
+        for name, weight in sorted(weights.items()):
+            try:
+                (found,) = await _read(addresses, name, text, queue)
+                problem = "the queue does not exist there" if found["depth"] is None else None
+            except (psycopg.Error, DatabaseError, BridgeError) as away:
+                found, problem = nothing, first_line(away)
+            shard = {"id": f"{queue}/{name}", "logical": queue, "name": name, "weight": weight}
+            shards.append({**shard, **found, "problem": problem})
+    return shards

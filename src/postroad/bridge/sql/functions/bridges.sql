@@ -20,8 +20,6 @@ end $$;
 
 -- Removes a bridge from the register; its ends are closed one by one.
 create or replace function bridge.unregister(p_name text) returns boolean
-language plpgsql security definer set search_path from current as $$
-begin
-  delete from bridge.bridge b where b.name = p_name;
-  return found;
-end $$;
+language sql security definer set search_path from current as $$
+  with gone as (delete from bridge.bridge b where b.name = p_name returning 1) select exists (select from gone)
+$$;

@@ -24,11 +24,9 @@ end $$;
 
 -- Closes an inlet with its part of the ledger: a message that comes again afterwards is posted again.
 create or replace function bridge.close_inlet(p_name text, p_source text) returns boolean
-language plpgsql security definer set search_path from current as $$
-begin
-  delete from bridge.inlet i where i.name = p_name and i.source = p_source;
-  return found;
-end $$;
+language sql security definer set search_path from current as $$
+  with gone as (delete from bridge.inlet i where i.name = p_name and i.source = p_source returning 1) select exists (select from gone)
+$$;
 
 -- Keeps a message of a broker that cannot be posted, in the transaction that would have posted it.
 create or replace function bridge.refuse(

@@ -41,23 +41,13 @@ begin
   insert into bridge.ledger (origin_id, first, last, numbers, inlet_id, seen_at)
   select m.origin_id, lower(m.numbers), upper(m.numbers) - 1, m.numbers, v_inlet.id, m.seen_at from merged m;
   delete from bridge.ledger l where l.batch is null and l.seen_at < bridge.now() - p_keep;
-  perform bridge._rotate_foreign(p_keep);
-  return (select count(*) from bridge.ledger l where l.inlet_id = v_inlet.id);
-end $$;
-
--- Empties the older table of foreign ids, which becomes the younger one, once per p_keep.
-create or replace function bridge._rotate_foreign(p_keep interval) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_rotations constant bigint := pg_sequence_last_value('bridge.turns');
-begin
-  if extract(epoch from bridge.now() - p_keep) < pg_sequence_last_value('bridge.turned_at')
-     or not pg_try_advisory_xact_lock(bridge._lock_class(), 0) then
-    return;
+  -- Once per p_keep the older table of foreign ids is emptied, and becomes the younger one.
+  if extract(epoch from bridge.now() - p_keep) >= pg_sequence_last_value('bridge.turned_at')
+     and pg_try_advisory_xact_lock(bridge._lock_class(), 0) then
+    if pg_sequence_last_value('bridge.turns') % 2 = 0 then truncate bridge.foreign_1; else truncate bridge.foreign_0; end if;
+    perform nextval('bridge.turns'), setval('bridge.turned_at', extract(epoch from bridge.now())::bigint);
   end if;
-  if v_rotations % 2 = 0 then truncate bridge.foreign_1; else truncate bridge.foreign_0; end if;
-  perform setval('bridge.turns', v_rotations + 1);
-  perform setval('bridge.turned_at', extract(epoch from bridge.now())::bigint);
+  return (select count(*) from bridge.ledger l where l.inlet_id = v_inlet.id);
 end $$;
 
 -- At the source: deletes batches that were sent long ago and that the target has confirmed.

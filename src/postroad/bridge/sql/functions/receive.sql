@@ -26,7 +26,9 @@ begin
   end if;
   v_new := bridge._accept(v_inlet, p_batch, p_ids);
   if p_batch is null then
-    v_new := bridge._without_own(v_new, p_headers);
+    -- Drops messages that were posted here before; bridge.take does that for messages of a database.
+    select array_agg(u.is_new and not coalesce(h.here = any (bridge._journey(u.headers::hstore)), false) order by u.place) into v_new
+    from unnest(v_new, p_headers) with ordinality u(is_new, headers, place) cross join bridge._here() h(here);
   end if;
   if not false = any (v_new) then
     select r.places, r.errors into refused, errors
@@ -49,10 +51,3 @@ begin
   end if;
   return next;
 end $$;
-
--- Drops messages of a broker that were posted here before; bridge.take does that for messages of a database.
-create or replace function bridge._without_own(p_new boolean[], p_headers text[]) returns boolean[]
-language sql stable set search_path from current as $$
-  select array_agg(u.is_new and not coalesce(h.here = any (bridge._journey(u.headers::hstore)), false) order by u.place)
-  from unnest(p_new, p_headers) with ordinality u(is_new, headers, place) cross join bridge._here() h(here)
-$$;
