@@ -6,7 +6,6 @@ captured as well as those of a flush.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Self
@@ -130,10 +129,6 @@ def reader(engine: Engine, name: str) -> EntityReader:
 
 def engine_url(dsn: str) -> str:
     """Return SQLAlchemy's URL of a database with this libpq connection string."""
-    if re.match(r"postgres(ql)?://", dsn):
-        return make_url(
-            re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", dsn)
-        ).render_as_string(hide_password=False)
     # SQLAlchemy passes the query to libpq, key by key.
     parts = {key: str(value) for key, value in conninfo_to_dict(dsn).items() if value is not None}
     return make_url("postgresql+psycopg://").update_query_dict(parts).render_as_string(False)

@@ -123,10 +123,7 @@ class Reader(PollingService):
         """Pull and stage until the Reader has caught up, retry what is due, and vote."""
         try:
             writer = await self._reach_writer()
-            cursor = await connection.execute(calls.CURSOR)
-            row = await cursor.fetchone()
-            if row is None:
-                return False
+            (row,) = await run(connection.cursor(), calls.CURSOR)
             if row[3]:
                 # The Coordinator had removed this Reader, and events that it missed may be purged.
                 await self._take_snapshot()

@@ -106,7 +106,6 @@ def add_event_routes(
 
     @route("", "One event with its readers and its timeline")
     async def get_event(event_id: EventId) -> status.EventDetail:
-        """Return one event with its readers and its timeline."""
         try:
             async with coordinator.connection() as connection:
                 return await status.event(connection, event_id)
@@ -118,7 +117,6 @@ def add_event_routes(
     async def list_payloads(
         event_id: EventId, limit: Limit = 100, cursor: str | None = None
     ) -> Page[status.PayloadStatus]:
-        """List the payloads of an event in their order."""
         after = decode_cursor(cursor, int)[0] if cursor else 0
         async with writer.connection() as connection:
             found = await status.payloads(connection, event_id, after=after, limit=limit + 1)
@@ -129,17 +127,14 @@ def add_event_routes(
 
     @route("/cancel", "Cancel an event that is not committed", 409, **action)
     async def cancel_event(event_id: EventId, body: Reason | None = None) -> Accepted:
-        """Cancel an event that is not committed anywhere."""
         return await act(event_id, "cancel", reason=(body or Reason()).reason)
 
     @route("/retry", "Try a parked event, or a refused rollback, again", **action)
     async def retry_event(event_id: EventId) -> Accepted:
-        """Try a parked event, or a refused rollback, again."""
         return await act(event_id, "retry")
 
     @route("/skip", "Drop a parked event at one reader", **action)
     async def skip_event(event_id: EventId, body: Skip) -> Accepted:
-        """Drop a parked event at one reader."""
         async with coordinator.connection() as connection:
             await operations.skip(connection, event_id, reader=body.reader)
         return Accepted(event_id=event_id, accepted="skip")

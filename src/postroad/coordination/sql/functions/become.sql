@@ -5,8 +5,9 @@
 create or replace function coordination.become(p_role text, p_name text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
-  v_name text;
+  v_name  text;
   v_other text;
+  v_queue record;
 begin
   perform coordination._refuse_if(p_role not in ('writer', 'coordinator', 'reader'), 'PC002', format('unknown role %s', p_role),
     'writer, coordinator or reader');
@@ -28,29 +29,25 @@ begin
     insert into coordination.node (role, name) values (p_role, p_name);
   end if;
   -- The queues that the role posts to, and those that it consumes under its own name.
-  perform coordination._create_queue(u.queue, case when u.is_consumed then p_role end)
-  from (values ('writer', 'co_events', false), ('writer', 'co_decide', true),
-    ('coordinator', 'co_events', true), ('coordinator', 'co_votes', true),
-    ('coordinator', 'co_decide', false), ('reader', 'co_votes', false), ('reader', 'co_decide', true)) u (role, queue, is_consumed)
-  where u.role = p_role;
+  for v_queue in
+    select u.* from (values ('writer', 'co_events', false), ('writer', 'co_decide', true),
+      ('coordinator', 'co_events', true), ('coordinator', 'co_votes', true),
+      ('coordinator', 'co_decide', false), ('reader', 'co_votes', false), ('reader', 'co_decide', true)) u (role, name, is_consumed)
+    where u.role = p_role
+  loop
+    if not exists (select from mbus.queue q where q.name = v_queue.name) then
+      perform mbus.create_queue(v_queue.name, payload => 'jsonb');
+    end if;
+    if v_queue.is_consumed and not exists (
+      select from mbus.consumer c join mbus.queue q on q.id = c.queue_id where q.name = v_queue.name and c.name = p_role)
+    then
+      perform mbus.create_consumer(v_queue.name, p_role);
+    end if;
+    perform coordination.drop_idle_consumer(v_queue.name);
+  end loop;
   if p_role = 'reader' then
     insert into coordination.progress default values on conflict do nothing;
   end if;
-end $$;
-
--- Creates a queue and a consumer, unless they exist.
-create or replace function coordination._create_queue(p_queue text, p_consumer text) returns void
-language plpgsql set search_path from current as $$
-begin
-  if not exists (select from mbus.queue q where q.name = p_queue) then
-    perform mbus.create_queue(p_queue, payload => 'jsonb');
-  end if;
-  if p_consumer is not null and not exists (
-    select from mbus.consumer c join mbus.queue q on q.id = c.queue_id where q.name = p_queue and c.name = p_consumer)
-  then
-    perform mbus.create_consumer(p_queue, p_consumer);
-  end if;
-  perform coordination.drop_idle_consumer(p_queue);
 end $$;
 
 -- Drops the consumer `default`, which is not used, as soon as the queue has another one, a service's or a bridge's.

@@ -6,46 +6,44 @@ language plpgsql security definer set plan_cache_mode = force_generic_plan set s
 declare
   v_name     text := coordination._require('reader');
   v_finished bigint;
-  v_reports  jsonb;
+  v_reports  jsonb := '[]';
   v_event    coordination.staging;
 begin
+  if p_message ->> 'reader' <> v_name then return; end if;
   perform from coordination.progress for update;
   v_finished := coordination._finished_to();
-  if p_message ->> 'kind' = 'decisions' then
-    with decided as (
-      select d.* from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, position bigint, outcome text)),
-    known as (
-      update coordination.staging s set outcome = d.outcome from decided d
-      where d.id = s.event_id and s.outcome is null)
-    insert into coordination.early_decision (event_id, outcome)
-    select d.id, d.outcome from decided d cross join coordination.progress p
-    where d.position > p.position and not exists (select from coordination.staging s where s.event_id = d.id)
-      and not exists (select from coordination."AppEvent" e where e."Id" = d.id)
-    on conflict do nothing;
-    v_reports := coordination._advance();
-  elsif p_message ->> 'reader' is null or p_message ->> 'reader' = v_name then
-    if p_message ->> 'kind' = 'retry' then
+  case p_message ->> 'kind'
+    when 'decisions' then
+      with decided as (
+        select d.* from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, position bigint, outcome text)),
+      known as (
+        update coordination.staging s set outcome = d.outcome from decided d
+        where d.id = s.event_id and s.outcome is null)
+      insert into coordination.early_decision (event_id, outcome)
+      select d.id, d.outcome from decided d cross join coordination.progress p
+      where d.position > p.position and not exists (select from coordination.staging s where s.event_id = d.id)
+        and not exists (select from coordination."AppEvent" e where e."Id" = d.id)
+      on conflict do nothing;
+    when 'retry' then
       update coordination.staging s set parked_at = null, attempts = 0, next_try_at = null
       where s.event_id = (p_message ->> 'id')::bigint;
       update coordination.entity e set applied = null where e.role = 'replica';
-    elsif p_message ->> 'kind' = 'skip' then
+    when 'skip' then
       for v_event in
         update coordination.staging s set parked_at = null, reason = 'skipped by an operator: ' || coalesce(s.reason, '')
         where s.event_id = (p_message ->> 'id')::bigint and s.parked_at is not null returning s.*
       loop
-        v_reports := jsonb_build_array(coordination._close(v_event, 'Canceled'));
+        v_reports := v_reports || coordination._close(v_event, 'Canceled');
       end loop;
-    elsif p_message ->> 'kind' = 'snapshot' then
+    when 'snapshot' then
       update coordination.progress p set needs_snapshot = true,
         generation = greatest(p.generation, (p_message ->> 'newest')::integer)
       where p.generation <= (p_message ->> 'generation')::integer;
       return;
-    end if;
-    v_reports := coalesce(v_reports, '[]') || coordination._advance();
-    if p_message ->> 'kind' = 'ask' then v_reports := v_reports || coordination._reports(); v_finished := -1; end if;
-  else
-    return;
-  end if;
+    else null;
+  end case;
+  v_reports := v_reports || coordination._advance();
+  if p_message ->> 'kind' = 'ask' then v_reports := v_reports || coordination._reports(); v_finished := -1; end if;
   perform coordination._report_progress(v_reports, v_finished);
 end $$;
 

@@ -122,7 +122,7 @@ begin
   where s.attempts > 0 and exists (select from jsonb_to_recordset(p_page -> 'events') e (cancels bigint) where e.cancels is not null);
   delete from coordination.early_decision d
   where d.event_id in (select (e ->> 'id')::bigint from jsonb_array_elements(p_page -> 'events') e);
-  perform coordination._type(x.n, case x.o when 'I' then 'Insert' when 'U' then 'Update' else 'Delete' end)
+  perform coordination._type(x.n || case x.o when 'I' then '.Insert' when 'U' then '.Update' else '.Delete' end)
   from (select distinct x.n, x.o from jsonb_to_recordset(p_page -> 'payloads') x (n text, o text)) x;
   with come as (
     insert into coordination.payload (event_id, sequence, id, type_id, count, after, before, changed)

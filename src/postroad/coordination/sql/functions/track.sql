@@ -54,9 +54,9 @@ begin
   execute coordination._fill_text(coordination._fill('capture', v_packs), jsonb_build_object(
     'table', v_table,
     'function', v_function,
-    'insert', coordination._type(v_name, 'Insert'),
-    'update', coordination._type(v_name, 'Update'),
-    'delete', coordination._type(v_name, 'Delete'),
+    'insert', coordination._type(v_name || '.Insert'),
+    'update', coordination._type(v_name || '.Update'),
+    'delete', coordination._type(v_name || '.Delete'),
     'mode', quote_literal(v_entity.mode),
     'settings', coordination._settings(v_table),
     'new_image', coordination._image(v_table, 'n', v_entity.columns),

@@ -8,18 +8,16 @@
 create or replace function coordination._apply(p_page coordination.page, p_events bigint[], p_columns jsonb) returns void
 language plpgsql set search_path from current as $$
 begin
+  perform coordination._apply_together(p_page, p_events, p_columns, '{erase,write}');
+  set constraints all immediate;
+exception when integrity_constraint_violation then
   begin
-    perform coordination._apply_together(p_page, p_events, p_columns, '{erase,write}');
+    -- A row to delete may be referenced until others are written, by a constraint that cannot be deferred.
+    perform coordination._apply_together(p_page, p_events, p_columns, '{write,erase}');
     set constraints all immediate;
   exception when integrity_constraint_violation then
-    begin
-      -- A row to delete may be referenced until others are written, by a constraint that cannot be deferred.
-      perform coordination._apply_together(p_page, p_events, p_columns, '{write,erase}');
-      set constraints all immediate;
-    exception when integrity_constraint_violation then
-      perform coordination._apply_in_order(p_page, p_events);
-      set constraints all immediate;
-    end;
+    perform coordination._apply_in_order(p_page, p_events);
+    set constraints all immediate;
   end;
 end $$;
 

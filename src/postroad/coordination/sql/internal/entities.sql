@@ -149,7 +149,7 @@ begin
     version = e.version + case when e.columns = excluded.columns then 0 else 1 end,
     columns = excluded.columns, key_columns = excluded.key_columns, applied = null
   returning * into v_entity;
-  perform coordination._type(p_name, o) from unnest('{Insert,Update,Delete}'::text[]) o;
+  perform coordination._type(p_name || o) from unnest('{.Insert,.Update,.Delete}'::text[]) o;
   perform coordination._show_images(v_entity);
   perform coordination._order_entities();
   return v_entity;

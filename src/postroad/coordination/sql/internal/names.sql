@@ -15,25 +15,20 @@ begin
   return p_text;
 end $$;
 
--- The number of a type, made when it is new.
-create or replace function coordination._type(p_entity text, p_operation text) returns integer
+-- The number of a type, such as DummyItem.Insert, made when it is new.
+create or replace function coordination._type(p_name text) returns integer
 language plpgsql set search_path from current as $$
 declare
   v_id integer;
 begin
-  select t."Id" into v_id from coordination."AppEventType" t where t."Name" = p_entity || '.' || p_operation;
+  select t."Id" into v_id from coordination."AppEventType" t where t."Name" = p_name;
   if v_id is null then
     insert into coordination."AppEventType" ("Name", "Entity", "Operation")
-    values (p_entity || '.' || p_operation, p_entity, p_operation)
+    values (p_name, left(p_name, length(p_name) - strpos(reverse(p_name), '.')), substring(p_name from '[^.]+$'))
     on conflict ("Name") do update set "Entity" = excluded."Entity" returning "Id" into v_id;
   end if;
   return v_id;
 end $$;
-
-create or replace function coordination._type(p_name text) returns integer
-language sql volatile set search_path from current as $$
-  select coordination._type(left(p_name, length(p_name) - strpos(reverse(p_name), '.')), substring(p_name from '[^.]+$'))
-$$;
 
 -- The trace of several events if it is the same for all of them, otherwise null.
 create or replace function coordination._only_trace(p_lines text[]) returns text

@@ -184,8 +184,8 @@ as $$
 declare
   v_table  regclass := coordination._table(p_entity);
   v_keys   text[] := (p_entity).key_columns;
-  v_update integer := coordination._type((p_entity).name, 'Update');
-  v_delete integer := coordination._type((p_entity).name, 'Delete');
+  v_update integer := coordination._type((p_entity).name || '.Update');
+  v_delete integer := coordination._type((p_entity).name || '.Delete');
   v_event  bigint;
   v_from   integer;
   v_is_new boolean;
