@@ -60,12 +60,9 @@ class NoShard(BridgeError, kind="not_found"):
     """The logical queue has no shard that takes posts."""
 
 
-_NO_SCHEMA = "3F000"
-
-
 def translate(error: psycopg.Error) -> PostroadError | None:
     """Return the error of the bridge or the bus that a schema of theirs raised, else None."""
-    if error.sqlstate == _NO_SCHEMA:
+    if isinstance(error, psycopg.errors.InvalidSchemaName):
         return SchemaMissing(
             "the schemas mbus and bridge are not both in this database",
             hint="install them: postroad --database-url … db install",

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 from postroad.bridge.calls import Batch, Delivery, call, take, transact
 from postroad.bridge.service import STATE_SECONDS, BridgeService, PumpSettings
@@ -23,7 +22,7 @@ from postroad.bus import calls as bus_calls
 from postroad.bus.session import run_async
 from postroad.bus.spans import carried
 from postroad.bus.wakeup import AsyncWakeup
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, value
 from postroad.postgres.listen import ListenHub
 from postroad.settings.values import masked_database_url
 
@@ -102,7 +101,16 @@ class Pump(BridgeService):
                     return
             await self.reach(stack, watch)
             await self._follow_state(watch)
-            self._wakeup = wakeup = await stack.enter_async_context(self._open_wakeup(watch))
+            hub = ListenHub(self._dsn) if self.settings.listen else None
+            if hub is not None:
+                stack.push_async_callback(hub.stop)
+
+            async def positions(queues: list[str]) -> list[int]:
+                return await run_async(watch, bus_calls.positions(*queues))
+
+            poll = self.settings.poll_interval
+            wakeup = AsyncWakeup(positions, [self.queue], hub=hub, poll_interval=poll)
+            self._wakeup = await stack.enter_async_context(wakeup)
             self._taking = asyncio.Lock()
             self._last_delivery = asyncio.Event()
             self._last_delivery.set()
@@ -173,11 +181,8 @@ class Pump(BridgeService):
 
     async def _is_drained(self, connection: Connection) -> bool:
         """Check whether nothing is left, delayed, blocked and leased messages included."""
-        cursor = await connection.execute(
-            "select lag from bridge.status where name = %s and direction = 'out'", (self.bridge,)
-        )
-        row = await cursor.fetchone()
-        is_drained = not (row and row[0])
+        lag = "select lag from bridge.status where name = %s and direction = 'out'"
+        is_drained = not await value(connection, lag, self.bridge)
         if is_drained:
             await call(connection, "set_state", self.bridge, "drained")
             self._state = "drained"
@@ -212,17 +217,3 @@ class Pump(BridgeService):
         await self.confirm(committed)
         if committed:
             await call(watch, "forget", self.bridge, max(committed))
-
-    @asynccontextmanager
-    async def _open_wakeup(self, watch: Connection) -> AsyncIterator[AsyncWakeup]:
-        async def positions(queues: list[str]) -> list[int]:
-            return await run_async(watch, bus_calls.positions(*queues))
-
-        hub = ListenHub(self._dsn) if self.settings.listen else None
-        poll = self.settings.poll_interval
-        try:
-            async with AsyncWakeup(positions, [self.queue], hub=hub, poll_interval=poll) as wakeup:
-                yield wakeup
-        finally:
-            if hub is not None:
-                await hub.stop()

@@ -155,12 +155,8 @@ async def is_stream(connection: AbstractConnection, queue: str) -> bool:
     AMQP does not report the kind of a queue, but only a stream accepts an offset. "next" delivers
     none of the messages that are there.
     """
-
-    async def ignore(_: AbstractIncomingMessage) -> None:
-        pass
-
     try:
-        async with _consume_stream(connection, queue, "next", ignore):
+        async with _consume_stream(connection, queue, "next", asyncio.Queue[Any]().put):
             return True
     except BrokerRefused as refusal:
         if isinstance(refusal.__cause__, aiormq.exceptions.ChannelPreconditionFailed):
@@ -174,13 +170,16 @@ async def end_of_stream(connection: AbstractConnection, stream: str) -> int | No
     A stream counts the messages that it keeps, not those that a reader has yet to read. One message
     of the last chunk is fetched for its offset.
     """
-    answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+    messages = asyncio.Queue[AbstractIncomingMessage]()
+    async with _consume_stream(connection, stream, "last", messages.put):
+        try:
+            message = await asyncio.wait_for(messages.get(), STREAM_ANSWER_SECONDS)
+        except TimeoutError:
+            return None
+    return stream_offset(message)
 
-    async def read_offset(message: AbstractIncomingMessage) -> None:
-        offset = message.headers.get("x-stream-offset")
-        if not answer.done():
-            answer.set_result(offset if isinstance(offset, int) else None)
 
-    async with _consume_stream(connection, stream, "last", read_offset):
-        await asyncio.wait({answer}, timeout=STREAM_ANSWER_SECONDS)
-    return answer.result() if answer.done() else None
+def stream_offset(message: AbstractIncomingMessage) -> int | None:
+    """Return the offset of a message in its stream; None for one of another kind of queue."""
+    offset = message.headers.get("x-stream-offset")
+    return offset if isinstance(offset, int) else None

@@ -121,14 +121,9 @@ class RabbitIn(BridgeService):
             known = self._position = await call(watch, "position", self.bridge, self._label)
             arguments["x-stream-offset"] = "first" if known is None else known + 1
 
-        incoming = self._incoming
-
-        async def keep(message: AbstractIncomingMessage) -> None:
-            incoming.put_nowait(message)
-
         with rabbit.broker_failures():
             queue = await self._channel.get_queue(self._from, ensure=False)
-            await queue.consume(keep, arguments=arguments or None)
+            await queue.consume(self._incoming.put, arguments=arguments or None)
 
     async def _post_all(self, notifier: Notifier) -> None:
         is_last = False
@@ -183,8 +178,7 @@ class RabbitIn(BridgeService):
         fields = ("id", "data", "headers", "properties", "expires", "delayed")
         arrays = ([getattr(arrived[place], field) for place in good] for field in fields)
         batch = Batch(None, len(good), 0, [], *arrays)
-        offset = messages[-1].headers.get("x-stream-offset")
-        position = offset if isinstance(offset, int) else None
+        position = rabbit.stream_offset(messages[-1])
         async with self._target.transaction():
             delivery = await receive(self._target, self.bridge, self._label, batch, position)
             for place, error in zip(delivery.refused, delivery.errors, strict=True):

@@ -177,24 +177,31 @@ class Reader(PollingService):
 
     async def _check(self, connection: Connection) -> int:
         """Vote on the events that wait for the Reader's own checks."""
-        cursor = await connection.execute(calls.WAITING_FOR_CHECKS)
-        waiting = [int(row[0]) for row in await cursor.fetchall()]
-        for event in waiting:
+        waiting = await run(connection.cursor(), calls.WAITING_FOR_CHECKS)
+        for (event,) in waiting:
             async with connection.cursor() as payloads:
                 calls.read_exactly(payloads)
                 await payloads.execute(calls.STAGED_PAYLOADS, (event,))
                 changes = [Change(*row) for row in await payloads.fetchall()]
-            reason = None
-            for check in self._checks:
-                reason = await _ask(check, event, changes)
-                if reason is not None:
-                    break
             try:
-                await call(connection, "coordination.vote", event, reason)
+                await call(connection, "coordination.vote", event, await self._ask(event, changes))
             except EventNotFound:
                 # Cancelled while the check was running.
                 logger.info("vote_too_late", extra={"event_id": event})
         return len(waiting)
+
+    async def _ask(self, event: int, changes: Sequence[Change]) -> str | None:
+        # A check that raises is a no; the Reader goes on.
+        for check in self._checks:
+            try:
+                reason = await check(event, changes)
+            except Exception as failure:
+                logger.exception("check_failed", extra={"event_id": event})
+                name = getattr(check, "__name__", repr(check))
+                return f"the check {name} failed: {type(failure).__name__}: {failure}"
+            if reason is not None:
+                return reason
+        return None
 
     async def _take_snapshot(self) -> None:
         await self._reach_writer()
@@ -219,13 +226,3 @@ class Reader(PollingService):
             await super().run()
         finally:
             await self._leave_writer()
-
-
-async def _ask(check: Check, event: int, changes: Sequence[Change]) -> str | None:
-    # A check that raises is a no; the Reader goes on.
-    try:
-        return await check(event, changes)
-    except Exception as failure:
-        logger.exception("check_failed", extra={"event_id": event})
-        name = getattr(check, "__name__", repr(check))
-        return f"the check {name} failed: {type(failure).__name__}: {failure}"

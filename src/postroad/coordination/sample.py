@@ -6,7 +6,6 @@ number of rows stays about the same.
 
 from __future__ import annotations
 
-import logging
 import random
 from datetime import timedelta
 
@@ -16,8 +15,6 @@ from postroad.coordination import entities
 from postroad.coordination.models import DummyItem, DummyNode, SampleBase
 from postroad.coordination.service import PollingService
 from postroad.postgres.calls import Connection
-
-logger = logging.getLogger(__name__)
 
 INTERVAL = timedelta(milliseconds=500)
 MAX_ROWS = 200

@@ -9,7 +9,6 @@ connecting ──> working ──nothing to do──> waiting ──woken, or th
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -19,7 +18,6 @@ import psycopg
 from postroad.bus import calls as bus_calls
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
-from postroad.coordination import calls
 from postroad.coordination.errors import CoordinationError
 from postroad.postgres.calls import Connection, call
 from postroad.postgres.connections import connect_async
@@ -134,9 +132,3 @@ class Upkeep(PollingService):
         await run_async(connection, bus_calls.maintain(None))
         count = await call(connection, "coordination.purge", self._keep, PURGE_EVENTS)
         return bool(count >= PURGE_EVENTS)
-
-
-async def notify(connection: Connection, payload: str) -> None:
-    """Wake the services that wait for this notice, after the commit of what it is about."""
-    with contextlib.suppress(psycopg.DatabaseError):
-        await connection.execute("select pg_notify(%s, %s)", (calls.CHANNEL, payload))

@@ -11,12 +11,15 @@ released with the session that held it. After a crash the next Writer continues 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import timedelta
 
+import psycopg
+
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.service import KEEP_DEFAULT, PollingService, Upkeep, notify
+from postroad.coordination.service import KEEP_DEFAULT, PollingService, Upkeep
 from postroad.postgres.calls import Connection, call
 
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
@@ -62,7 +65,9 @@ class Writer(PollingService):
         began = time.perf_counter()
         count = await call(connection, "coordination.publish", self._resend)
         if count:
-            await notify(connection, calls.PUBLISHED)
+            # After the commit of what it is about. Readers that it does not wake poll.
+            with contextlib.suppress(psycopg.DatabaseError):
+                await call(connection, "pg_notify", calls.CHANNEL, calls.PUBLISHED)
         busy_seconds = BUSY_FACTOR * count * (time.perf_counter() - began)
         self._pause_seconds = min(busy_seconds, MAX_BUSY_SECONDS) if count else self._idle_seconds
         return False

@@ -330,12 +330,12 @@ async def test_it_waits_for_the_writers_tables_and_follows_what_is_registered_la
         gateway = Gateway(empty, other, other, token="pr_secret")
         gateway.signals.listen("waiting")
         gateway.signals.listen("followed")
-        starting = asyncio.create_task(gateway.start())
+        await gateway.start()
         await gateway.signals.wait("waiting")
         for dsn in (empty, other):
             await asyncio.to_thread(_install, dsn)
-        await starting
         try:
+            await gateway.ready()
             async with httpx.AsyncClient(
                 base_url=f"{gateway.url}/coordination/v1", headers=BEARER
             ) as client:

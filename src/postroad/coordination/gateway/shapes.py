@@ -30,7 +30,7 @@ _TYPES: dict[str, Any] = {
 }
 
 _COLUMNS = """
-select e.name, format('%I.%I', e.schema_name, e.table_name), e.key_columns, e.mode,
+select e.name, format('%I.%I', e.schema_name, e.table_name), e.key_columns,
   a.attname::text, format_type(a.atttypid, null), information_schema._pg_char_max_length(
     a.atttypid, a.atttypmod)::integer,
   a.attnotnull and not (a.atthasdef or a.attidentity <> ''), not a.attnotnull, a.attidentity = 'a',
@@ -71,7 +71,6 @@ class Shape:
     name: str
     table: str
     keys: tuple[str, ...]
-    mode: str
     columns: tuple[Column, ...]
 
     def creation(self) -> type[BaseModel]:
@@ -104,7 +103,7 @@ async def read_shapes(connection: Connection, role: Literal["tracked", "replica"
     """Read the tracked entities of the Writer's database, or the replicas of a Reader's."""
     cursor = await connection.execute(_COLUMNS.replace("%I", "%%I").encode(), (role,))
     shapes: dict[str, Shape] = {}
-    for name, table, keys, mode, *column in await cursor.fetchall():
-        shape = shapes.setdefault(name, Shape(name, table, tuple(keys), mode, ()))
+    for name, table, keys, *column in await cursor.fetchall():
+        shape = shapes.setdefault(name, Shape(name, table, tuple(keys), ()))
         shapes[name] = replace(shape, columns=(*shape.columns, Column(*column)))
     return list(shapes.values())

@@ -14,8 +14,6 @@ declare
   v_name     text;
   v_known    text[];
   v_added    text[];
-  v_rows     text;
-  v_found    boolean;
   v_function text;
   v_operation text;
   v_packs    jsonb;
@@ -78,10 +76,9 @@ begin
   end loop;
   v_added := array(select c from unnest(v_entity.columns) c where c <> all (v_known));
   if p_with_rows and (v_known is null or v_added <> '{}') then
-    v_rows := format('select %s from %s o where %s', coordination._list(v_entity.key_columns), v_table,
-      case when v_known is null then 'true' else coordination._list(v_added, '%I is not null', ' or ') end);
-    execute format('select exists (%s)', v_rows) into v_found;
-    if v_found then perform coordination._send_rows(v_entity, null, v_rows, case when v_known is not null then v_added end); end if;
+    perform coordination._send_rows(v_entity, null, format('select %s from %s o where %s', coordination._list(v_entity.key_columns), v_table,
+      case when v_known is null then 'true' else coordination._list(v_added, '%I is not null', ' or ') end),
+      case when v_known is not null then v_added end);
   end if;
   return v_name;
 end $$;
@@ -91,20 +88,13 @@ end $$;
 create or replace function coordination.untrack(p_entity text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
-  v_entity  coordination.entity;
-  v_trigger record;
+  v_entity coordination.entity;
 begin
   perform coordination._require('writer');
   perform coordination._lock(0);
   v_entity := coordination._entity(p_entity);
-  -- Found by their function: the table may be renamed or dropped.
-  for v_trigger in
-    select t.tgname as name, t.tgrelid::regclass as source from pg_trigger t
-    where t.tgfoid = to_regprocedure(format('coordination.%I()', 'capture_' || p_entity))
-  loop
-    execute format('drop trigger %I on %s', v_trigger.name, v_trigger.source);
-  end loop;
-  execute format('drop function if exists coordination.%I()', 'capture_' || p_entity);
+  -- With its triggers, whatever the table is called now.
+  execute format('drop function if exists coordination.%I() cascade', 'capture_' || p_entity);
   update coordination.entity e set role = 'untracked' where e.name = v_entity.name;
 end $$;
 
