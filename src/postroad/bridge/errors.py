@@ -1,7 +1,4 @@
-"""Errors of bridges and shards.
-
-The SQL raises its own SQLSTATEs; `translate` maps them and those of the bus.
-"""
+"""Errors of bridges and shards."""
 
 from __future__ import annotations
 

@@ -73,9 +73,6 @@ class RabbitIn(BridgeService):
         self._max_batch = min(self.settings.batch_messages, MAX_RABBIT_BATCH)
         # Of a stream: the offset up to which everything has been posted.
         self._position: int | None = None
-        self._unacknowledged = 0
-        self._is_leaving = False
-        self._is_stream = False
 
     async def install(self) -> None:
         """Create the inlet at the target. Raises QueueNotFound when its queue does not exist."""

@@ -53,12 +53,9 @@ class LagWatch:
         while len(self._samples) > 1 and self._samples[1][0] <= now - self._window:
             self._samples.popleft()
         # Without an age from the source, the time since there was no lag is used.
-        if lag == 0:
-            self._waiting_since = None
-        elif self._waiting_since is None:
+        if lag == 0 or self._waiting_since is None:
             self._waiting_since = now
-        waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
-        seconds = age.total_seconds() if age is not None else waiting
+        seconds = age.total_seconds() if age is not None else now - self._waiting_since
         is_growing = lag > self._samples[0][1]
         if not self.is_lagging and lag > 0 and is_growing and seconds > self._limit:
             self.is_lagging = True

@@ -26,10 +26,7 @@ WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
 
 
 class Coordinator(PollingService):
-    """Runs beside the Coordinator's database: inboxes, upkeep, and a watch.
-
-    The watch cancels events that have passed their deadline and queries readers that are silent.
-    """
+    """Runs beside the Coordinator's database: inboxes, upkeep, a watch of deadlines and readers."""
 
     def __init__(
         self,

@@ -1,8 +1,4 @@
-"""The sample application: a Writer whose items and nodes change all the time.
-
-Items are inserted, renamed and deleted; nodes form a tree. One change in ten is two-phase. The
-number of rows stays about the same.
-"""
+"""The sample application: a Writer whose items, and nodes of a tree, change all the time."""
 
 from __future__ import annotations
 
@@ -47,10 +43,7 @@ _CHANGES = (
 
 
 def install_sample(dsn: str, *, reader: str | None = None) -> None:
-    """Create DummyItem and DummyNode and register them: at the Writer, or at a named Reader.
-
-    Blocks; repeatable.
-    """
+    """Create the tables and register them: at the Writer, or at a named Reader. Repeatable."""
     engine = create_engine(entities.engine_url(dsn))
     try:
         SampleBase.metadata.create_all(engine)

@@ -37,9 +37,8 @@ def make_application(
 ) -> FastAPI:
     """Build the application; every request must carry the token.
 
-    `databases` are those of Writer, Coordinator and Reader; `shapes` the Writer's entities,
-    `replicas` the Reader's tables of them, where known. `is_stopping` ends the streams of changes,
-    which otherwise last as long as their clients.
+    `databases` are those of Writer, Coordinator and Reader; `replicas` the Reader's tables, where
+    known. `is_stopping` ends the streams of changes, which otherwise last as long as their clients.
     """
     writer, coordinator, reader = databases
     app = prepare(

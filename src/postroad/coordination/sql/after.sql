@@ -1,5 +1,4 @@
--- The functions of tracked entities are made from the templates just installed; replicas make theirs with the next page.  The views of
--- images are made again with both.
+-- Tracked entities have functions and views made from the templates just installed; replicas make their functions with the next page.
 update coordination.entity set applied = null where role = 'replica';
 select coordination._order_entities();
 select case e.role

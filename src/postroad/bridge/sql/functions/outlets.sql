@@ -37,11 +37,10 @@ declare
   v_outlet bridge.outlet;
 begin
   delete from bridge.outlet o where o.name = p_name returning * into v_outlet;
-  if not found then return false; end if;
   if v_outlet.consumer = 'to_' || p_name then
     perform mbus.drop_consumer(v_outlet.queue, v_outlet.consumer);
   end if;
-  return true;
+  return v_outlet.id is not null;
 end $$;
 
 -- Pauses, resumes or drains a bridge.  A paused one takes nothing; a draining one takes messages until none is left, and is
@@ -81,8 +80,7 @@ language sql security definer set search_path from current as $$
   where i.name = p_name and i.source like 'rabbitmq:%' and i.problem is distinct from left(p_problem, 1000);
 $$;
 
--- Locks a connection of a bridge until the session ends: no transaction of an earlier holder is open then.  False while another
--- process has it.
+-- Locks a connection of a bridge until the session ends, so no transaction of an earlier holder is open; false while another process has it.
 create or replace function bridge.hold(p_name text, p_hand integer) returns boolean
 language sql security definer set search_path from current as $$
   select pg_try_advisory_lock(hashtext('bridge.hold'), hashtext(p_name || ' ' || p_hand))

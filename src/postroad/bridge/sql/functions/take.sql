@@ -2,8 +2,7 @@
 -- committed it.  Messages that the target has seen before are consumed and left out.
 -- p_database and p_node name the target; null for a broker.
 -- Everything is text, so that a bridge need not parse it.  iids: the iids of the messages here;
--- ids: their first iids with the database they were posted in, for bridge.receive.
--- Errors: MR001, and those of taking.
+-- ids: their first iids with the database they were posted in, for bridge.receive.  Errors: MR001, and those of taking.
 create or replace function bridge.take(p_outlet text, p_amount integer, p_database text default null, p_node text default null)
 returns table (batch bigint, messages integer, looped integer, iids text[], ids text[], data text[], headers text[],
                properties text[], expires timestamptz[], delayed timestamptz[])

@@ -48,8 +48,7 @@ begin
   using p_data, p_headers, p_properties, p_delayed, p_expires;
 end $$;
 
--- Raises an error again unless the message caused it: an argument that the bus refuses (MB010 to MB012), bad data (22…) and text
--- that is no value of its type.
+-- Raises an error again unless the message caused it: an argument that the bus refuses, bad data (22…), or text that is no value of its type.
 create or replace function bridge._pass_on(p_state text, p_message text) returns void
 language plpgsql immutable set search_path from current as $$
 begin

@@ -26,8 +26,7 @@ create index ledger_by_number_idx on bridge.ledger (origin_id, last);
 create index ledger_open_idx on bridge.ledger (inlet_id, batch) where batch is not null;
 create index ledger_by_age_idx on bridge.ledger (seen_at) where batch is null;
 
--- Message ids of other senders, which are not iids.  Each is a row in the younger of two tables, which are emptied
--- alternately.
+-- Message ids of other senders, which are not iids.  Each is a row in the younger of two tables, which are emptied alternately.
 create table bridge.foreign_0 (queue text not null, id text not null, primary key (queue, id));
 create table bridge.foreign_1 (queue text not null, id text not null, primary key (queue, id));
 -- How often a table was emptied, where an even number means that foreign_0 is the younger one; and when, in seconds since 1970.

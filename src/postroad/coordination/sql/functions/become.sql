@@ -11,14 +11,13 @@ declare
 begin
   perform coordination._refuse_if(p_role not in ('writer', 'coordinator', 'reader'), 'PC002', format('unknown role %s', p_role),
     'writer, coordinator or reader');
-  v_name := (select n.name from coordination.node n where n.role = p_role);
+  perform coordination._lock(0);
+  select n.name into v_name from coordination.node n where n.role = p_role;
   p_name := coalesce(p_name, v_name, case p_role when 'writer' then 'writer' when 'coordinator' then 'main' else '' end);
   perform coordination._refuse_if(p_name !~ '^[a-z][a-z0-9_]{0,11}$', 'PC006', format('invalid name %s of a %s', left(p_name, 80), p_role),
     'lower-case letters, digits and underscores, 12 at most');
   perform coordination._refuse_if(p_role = 'reader' and p_name in ('main', 'writer') and v_name is null,
     'PC006', format('a Reader cannot be called %s', p_name), 'the bridges of the Coordinator and the Writer have this name; choose another one');
-  perform coordination._lock(0);
-  select n.name into v_name from coordination.node n where n.role = p_role;
   perform coordination._refuse_if(v_name is not null and v_name <> p_name,
     'PC009', format('this database is the %s %s already', p_role, v_name), 'use that name, or another database');
   select n.role into v_other from coordination.node n

@@ -1,6 +1,4 @@
--- Handles a message of the Coordinator at the Reader: decisions, a question, an event to try again or to skip, or that the Reader was
--- removed and must take a snapshot.
--- Repeating it is harmless.  Raises PC010.
+-- Handles a message of the Coordinator at the Reader, see README.md; repeating it is harmless.  Raises PC010.
 create or replace function coordination.settle(p_message jsonb) returns void
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare

@@ -1,5 +1,4 @@
--- Sets the mode of this transaction's event, replicate or two-phase, whatever the mode of its entities.
--- Raises PC002.
+-- Sets the mode of this transaction's event, replicate or two-phase, whatever the mode of its entities.  Raises PC002.
 create or replace function coordination.set_mode(p_mode text) returns void
 language plpgsql security definer set search_path from current as $$
 begin

@@ -22,8 +22,7 @@ begin
   perform coordination._write_decisions(array[p_event], array['cancel'], array[p_reason]);
 end $$;
 
--- Tries a parked event again at its readers, or a refused rollback at the Writer.
--- Raises PC005 for an unknown event, PC010.
+-- Tries a parked event again at its readers, or a refused rollback at the Writer.  Raises PC005 for an unknown event, PC010.
 create or replace function coordination.retry(p_event bigint, p_reader text default null) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -50,8 +49,7 @@ begin
   perform mbus.notify(array['co_decide']);
 end $$;
 
--- Sets whether a reader votes.  One that does not vote catches up when it is back, and blocks no decision.
--- Raises PC008 for an unknown reader, PC010.
+-- Sets whether a reader votes.  One that does not vote blocks no decision, and catches up later.  Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.set_voter(p_reader text, p_is_voter boolean) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -63,8 +61,7 @@ begin
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
 end $$;
 
--- Removes a reader: nothing waits for it any more.  If it comes back, it must take a snapshot first.
--- Raises PC008 for an unknown reader, PC010.
+-- Removes a reader: nothing waits for it any more; if it comes back, it must take a snapshot.  Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.remove_reader(p_reader text) returns void
 language plpgsql security definer set search_path from current as $$
 declare

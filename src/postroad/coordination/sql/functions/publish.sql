@@ -1,5 +1,4 @@
--- Gives every visible event its position and posts it to Coordinator and Readers, in one transaction.
--- Returns how many were published or resent.
+-- Gives every visible event its position and posts it to Coordinator and Readers, in one transaction.  Returns how many it posted.
 --
 -- Order.  One publisher at a time, by a lock that ends with its session.  Events that one snapshot shows and earlier ones did not
 -- come after everything earlier, so a prefix of positions is a state that the Writer had.  Inside a snapshot, events follow the
@@ -55,9 +54,8 @@ end $$;
 -- the next vacuum, and each search would pass them all; so the publisher's session remembers where it may begin.  Settings of the
 -- session, because a rollback restores them.
 --
--- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.  A transaction that drew an
--- earlier number had changed a row before, so its own number is older.  When all of these have ended, the call that finds
--- that out publishes what they left.
+-- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.  Transactions that
+-- drew earlier numbers are older than it: when all of them have ended, the call that finds that out publishes what they left.
 create or replace function coordination._published_to() returns bigint
 language plpgsql set search_path from current as $$
 declare
@@ -70,8 +68,7 @@ begin
   return v_to::bigint;
 end $$;
 
--- The first position without an outcome, or the next one that will be given.  Found from where the session found it last: an outcome is
--- never taken back.
+-- The first position without an outcome, or the next one.  Searched from where the session found it last: an outcome is never taken back.
 create or replace function coordination._unfinished_from() returns bigint
 language plpgsql set search_path from current as $$
 declare

@@ -1,6 +1,5 @@
--- Handles a message at the Coordinator: events of the Writer, progress and votes of a Reader.  Messages may come twice, late and in
--- any order.  p_deadline: how long the votes of a two-phase event may take.
--- Raises PC010, PC014 for a message of another version or kind.
+-- Handles a message at the Coordinator: events of the Writer, progress and votes of a Reader.  Messages may come twice, late and in any order.
+-- p_deadline: how long the votes of a two-phase event may take.  Raises PC010, PC014 for a message of another version or kind.
 create or replace function coordination.receive(p_message jsonb, p_deadline interval default '30 seconds') returns void
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare

@@ -1,6 +1,5 @@
 -- At the Writer, inside the repeatable-read transaction that copies the tables.
--- position: the last one that the copy contains; included: events that it contains although they had no position yet.
--- Read-only.  Raises PC010.
+-- position: the last one that the copy contains; included: events that it contains although they had no position yet.  Raises PC010.
 create or replace function coordination.snapshot() returns jsonb
 language plpgsql stable security definer set search_path from current as $$
 begin

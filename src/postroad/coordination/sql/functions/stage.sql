@@ -47,8 +47,7 @@ begin
     'finished_to', coordination._finished_to());
 end $$;
 
--- Applies a page directly, if it has whole events without votes and nothing else waits.  False, with nothing changed, for any other
--- page, or when the tables refuse it.
+-- Applies a page directly.  False, with nothing changed, unless it has whole events without votes, nothing else waits, and the tables take it.
 create or replace function coordination._apply_page(
   p_page jsonb, p_payloads coordination.page, p_progress coordination.progress) returns boolean
 language plpgsql set search_path from current as $$

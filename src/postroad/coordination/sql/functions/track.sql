@@ -101,11 +101,10 @@ end $$;
 create or replace function coordination._find_table(p_table text) returns regclass
 language plpgsql stable set search_path from current as $$
 declare
-  v_table regclass;
-begin
   -- The pinned path has the catalogue and this schema only; a bare name means the schema public.
-  v_table := coalesce(to_regclass(p_table),
+  v_table regclass := coalesce(to_regclass(p_table),
     case when cardinality(parse_ident(p_table)) = 1 then to_regclass('public.' || p_table) end);
+begin
   perform coordination._refuse_if(v_table is null or not exists (select from pg_class c where c.oid = v_table and c.relkind in ('r', 'p')),
     'PC001', format('there is no table %s', left(p_table, 130)), 'name it as in SQL, with its schema: public."DummyItem"');
   return v_table;

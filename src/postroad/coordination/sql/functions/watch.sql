@@ -21,12 +21,12 @@ begin
     order by e."Position" limit 1000) l
   having count(*) > 0;
   for v_reader in
-    select r.* from coordination.reader r
+    update coordination.reader r set asked_at = v_now
     where greatest(r.heard_at, r.asked_at) < v_now - p_ask and exists (
       select from coordination."WriterEvent" e
       where e."FinishedAt" is null and e."Position" > r.finished_to and e."ReceivedAt" < v_now - p_ask)
+    returning r.*
   loop
-    update coordination.reader r set asked_at = v_now where r.name = v_reader.name;
     perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'ask', 'reader', v_reader.name));
     if v_reader.heard_at < v_now - p_alarm then
       perform alerts.raise('coordination.reader.' || v_reader.name, 'coordination', 'warning',

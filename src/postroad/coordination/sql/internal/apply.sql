@@ -1,7 +1,6 @@
--- Applies payloads to the entities' tables: those of a page, or those staged for some events.
--- One statement per entity and operation, parents before children; where that violates a constraint, in
--- another order, and in the end row by row as the Writer did it.
--- Whatever the tables refuse is raised, and nothing was applied.
+-- Applies payloads to the entities' tables: those of a page, or those staged for some events.  One statement per entity and operation, parents
+-- before children; where that violates a constraint, in another order, and in the end row by row as the Writer did it.  What the tables
+-- refuse is raised, and nothing was applied.
 --
 -- An image is the whole row, so after a cancelled event it may contain values of that event until the Writer has restored them.  For these
 -- entities an update writes only the columns that it changed, and leaves a row alone that only the cancelled event made.
@@ -21,8 +20,7 @@ exception when integrity_constraint_violation then
   end;
 end $$;
 
--- The payloads of a page, or those staged for some events; images are arrays.
--- Without a search_path, so that the planner inlines it.
+-- The payloads of a page, or those staged for some events; images are arrays.  Without a search_path, so that the planner inlines it.
 create or replace function coordination._changes(p_page coordination.page, p_events bigint[])
 returns table (event_position bigint, sequence integer, entity text, operation text, afters json, befores json, changed text[],
   is_trial boolean)

@@ -36,8 +36,7 @@ begin
   perform set_config('coordination.event', p_event || ' ' || p_sequence, true);
 end $$;
 
--- Whether rows that a statement inserts or updates in this table may be changed again before they are captured: by the action of a foreign
--- key, or by a trigger, whose own changes are captured first.
+-- Whether rows that a statement changes in this table may be changed again before they are captured: by a foreign key's action, or by a trigger.
 create or replace function coordination._changes_again(p_table oid) returns boolean
 language plpgsql stable set search_path from current as $$
 begin

@@ -1,6 +1,5 @@
--- The Coordinator decides, once for each event: any no is a cancel, a yes of every voter is a commit.
+-- The Coordinator decides, once for each event, in the transaction that posts it: any no is a cancel, a yes of every voter is a commit.
 -- Without a reader there is no yes: the event waits for one, or for its deadline.
--- The decision is stored in the same transaction as its message.
 create or replace function coordination._decide(p_events bigint[]) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -41,9 +40,8 @@ begin
   perform coordination._conclude(null, v_new);
 end $$;
 
--- Posts decisions, for the first time or again, and which replicated events are finished.  By their numbers and not by a
+-- Posts decisions, for the first time or again, and which replicated events are finished, five thousand to a message.  By number and not by a
 -- position alone: an event that the Coordinator has not received must stay unfinished at the Writer, which resends it.
--- Five thousand numbers to a message.
 create or replace function coordination._post_decisions(p_ids bigint[], p_finished bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare

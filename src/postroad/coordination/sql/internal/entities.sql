@@ -23,8 +23,7 @@ language sql stable set search_path from current as $$
   order by a.attnum
 $$;
 
--- Settings of the function that writes images, so that an image does not depend on the session that wrote it; none where the
--- JSON of all columns is independent of settings.
+-- Settings of the function that writes images, so that they do not depend on its session; none where no column's JSON does.
 create or replace function coordination._settings(p_table regclass) returns text
 language sql stable set search_path from current as $$
   select case when exists (
@@ -108,8 +107,7 @@ begin
   return v_entity;
 end $$;
 
--- Checks and registers an entity.
--- Raises PC003 (no primary key), PC004 (a column's name is taken by the images), PC006 (name too long),
+-- Checks and registers an entity.  Raises PC003 (no primary key), PC004 (a column's name is taken by the images), PC006 (name too long),
 -- PC007 (another entity or table has it).
 create or replace function coordination._register(p_table regclass, p_name text, p_role text) returns coordination.entity
 language plpgsql set search_path from current as $$
@@ -180,11 +178,9 @@ end $$;
 -- `related`: entities that refer to it or that it refers to; their events keep their order.
 create or replace function coordination._order_entities() returns void
 language plpgsql set search_path from current as $$
-declare
-  v_most integer := (select count(*) from coordination.entity);
 begin
   update coordination.entity set level = 0 where level <> 0;
-  for v_round in 1 .. v_most loop
+  for v_round in 1 .. (select count(*) from coordination.entity) loop
     update coordination.entity child set level = s.level from (
       select r.child, max(p.level) + 1 as level
       from coordination._references() r join coordination.entity p on p.name = r.parent

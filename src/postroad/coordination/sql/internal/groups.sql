@@ -15,9 +15,8 @@ language sql immutable set search_path from current as $$
     and ((p_event).mode = 'replicate' and (p_event).outcome is null or (p_event).outcome is not distinct from 'commit')
 $$;
 
--- The events that must be applied together with the targets, in order; `reach`: entities whose later events come after these, those joined to
--- the events' by a foreign key included.
--- waits_for: one of them that is not ready; then there is no group yet.
+-- The events that must be applied together with the targets, in order.  `reach`: entities, those joined by foreign keys included, whose later
+-- events come after these.  waits_for: one of them that is not ready; then there is no group yet.
 create or replace function coordination._group(
   p_targets bigint[], p_wait text, out events bigint[], out reach text[], out upto bigint, out waits_for bigint)
 language plpgsql stable set search_path from current as $$

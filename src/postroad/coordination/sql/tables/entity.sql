@@ -1,5 +1,4 @@
--- The entities of this database: tracked by the Writer, or kept as a replica by the Reader.  Untracked: no longer captured,
--- but events of it are still kept here.
+-- Entities: tracked by the Writer, kept as a replica by the Reader, or untracked: no longer captured, but events of it are still kept.
 create table coordination.entity (
   name           text primary key,
   role           text not null,

@@ -1,5 +1,4 @@
--- What this database is: the parts that are played here, and under which name.
--- A Writer and a Reader keep the same tables, so they never share a database.
+-- The roles of this database, with its name in each.  A Writer and a Reader keep the same tables, so they never share a database.
 create table coordination.node (
   role text primary key,
   name text not null,

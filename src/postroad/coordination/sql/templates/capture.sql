@@ -1,5 +1,4 @@
--- Writes what a statement changed in {table} into the event of its transaction.  A row of payload has at most a thousand changed rows
--- and about four million bytes of images.
+-- Writes what a statement changed in {table} into its transaction's event, up to a thousand rows or about four million bytes to a row of payload.
 create or replace function coordination.{function}() returns trigger
 language plpgsql security definer set search_path from current {settings} as $capture$
 declare

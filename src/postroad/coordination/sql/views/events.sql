@@ -1,5 +1,4 @@
--- The history with one line for each state.  What every event passes is not stored in the history: the rows of events have its times,
--- and at the Coordinator the progress of the readers.
+-- The history with one line for each state.  What every event passes is not stored: the rows of events, and readers' progress, have its times.
 create or replace view coordination.event_history as
 select h.event_id, h.reader, s.state, h.at, h.by, h.note, s.place
 from coordination.history h cross join lateral unnest(h.states) with ordinality s (state, place)
