@@ -28,5 +28,7 @@ class DummyNode(SampleBase):
     __tablename__ = "DummyNode"
 
     parent_id: Mapped[int | None] = mapped_column(
-        "ParentId", BigInteger, ForeignKey("DummyNode.Id", deferrable=True, initially="IMMEDIATE")
+        "ParentId",
+        ForeignKey("DummyNode.Id", deferrable=True, initially="IMMEDIATE"),
+        sort_order=1,
     )
