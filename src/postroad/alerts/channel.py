@@ -6,35 +6,85 @@ server. Every other URL is Apprise's: chat, SMS, push, webhooks.
 
 from __future__ import annotations
 
+import logging
 import re
 from datetime import timedelta
-from typing import Protocol
+from logging.handlers import BufferingHandler
+from typing import Any
 from urllib.parse import urlsplit
 
-from postroad.alerts.errors import ChannelNotFound, ChannelRefused
+from postroad.alerts.errors import ChannelNotFound, ChannelRefused, DeliveryFailed
 from postroad.alerts.rendering import Rendered
 from postroad.settings.alerts import AlertsSettings
 
+# Of one attempt; later ones replace them.
+MAX_WARNINGS = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
-class Channel(Protocol):
+class Channel:
     """A destination of alerts."""
 
-    name: str
     kind: str
-    least_severity: str
+    # Without secrets.
     address: str
-    """The address without secrets."""
+
+    def __init__(self, name: str, url: str, least_severity: str) -> None:
+        self.name = name
+        self._url = url
+        self.least_severity = least_severity
 
     def send(self, rendered: Rendered, timeout: timedelta) -> None:
         """Send, blocking; raise DeliveryFailed when the other side does not accept it."""
-        ...
+        raise NotImplementedError
+
+
+class AppriseChannel(Channel):
+    """Sends through one Apprise URL."""
+
+    def __init__(self, name: str, url: str, least_severity: str) -> None:
+        super().__init__(name, url, least_severity)
+        try:
+            import apprise
+        except ModuleNotFoundError:
+            hint = "pip install 'postroad[alerts]', or use an smtp:// URL"
+            text = f"channel {name} needs the package apprise"
+            raise ChannelRefused(text, hint=hint, channel=name) from None
+        self.kind = f"apprise {urlsplit(url).scheme}"
+        plugin: Any = apprise.Apprise.instantiate(url, suppress_exceptions=True)
+        if plugin is None:
+            hint = "see Apprise's list of services for their URLs"
+            text = f"the URL of channel {name} is not a valid Apprise URL"
+            raise ChannelRefused(text, hint=hint, channel=name)
+        self._plugin = plugin
+        self.address = str(plugin.url(privacy=True))
+        self._warning = apprise.NotifyType.WARNING
+
+    def send(self, rendered: Rendered, timeout: timedelta) -> None:
+        """Send; raise DeliveryFailed when Apprise reports a failure."""
+        plugin, seconds = self._plugin, timeout.total_seconds()
+        plugin.socket_connect_timeout = plugin.socket_read_timeout = seconds
+        # Apprise logs why it failed and does not return it.
+        capture, logger = BufferingHandler(MAX_WARNINGS), logging.getLogger("apprise")
+        capture.setLevel(logging.WARNING)
+        logger.addHandler(capture)
+        message = {"title": rendered.subject, "body": rendered.text, "notify_type": self._warning}
+        try:
+            # The plug-in itself: Apprise's own `notify` may use the running event loop.
+            is_sent = plugin.notify(**message)
+        except Exception as failure:  # noqa: BLE001 - a plug-in may raise anything
+            reason = f"{type(failure).__name__}: {failure}"
+            raise DeliveryFailed(reason, channel=self.name) from None
+        finally:
+            logger.removeHandler(capture)
+        if not is_sent:
+            messages = [record.getMessage() for record in capture.buffer]
+            reason = "; ".join(messages) or f"{self.kind} reported a failure"
+            raise DeliveryFailed(reason.replace(self._url, self.address)[:500], channel=self.name)
 
 
 def open_channels(settings: AlertsSettings) -> list[Channel]:
     """Return the channels of the settings. Raises ChannelRefused."""
-    from postroad.alerts.apprise_channel import AppriseChannel
     from postroad.alerts.email_channel import EmailChannel
 
     for name in settings.channel_severity:

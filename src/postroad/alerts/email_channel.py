@@ -17,6 +17,7 @@ from email.message import EmailMessage
 from email.utils import formatdate
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from postroad.alerts.channel import Channel
 from postroad.alerts.errors import ChannelRefused, DeliveryFailed
 from postroad.alerts.rendering import Rendered
 
@@ -24,14 +25,13 @@ _PORTS = {("smtp", False): 25, ("smtp", True): 587, ("smtps", False): 465, ("smt
 _QUERY = {"to", "from", "starttls"}
 
 
-class EmailChannel:
+class EmailChannel(Channel):
     """Sends one message to all its recipients."""
 
     kind = "email"
 
     def __init__(self, name: str, url: str, least_severity: str) -> None:
-        self.name = name
-        self.least_severity = least_severity
+        super().__init__(name, url, least_severity)
         try:
             parts = urlsplit(url)
             port = parts.port

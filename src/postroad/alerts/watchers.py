@@ -66,12 +66,7 @@ class _Watcher(ConnectedService):
         await self.pause(self._interval.total_seconds())
 
     async def _report(
-        self,
-        connection: Connection,
-        key: str,
-        severity: Severity | None,
-        title: str = "",
-        text: str = "",
+        self, connection: Connection, key: str, severity: Severity | None, title: str, text: str
     ) -> None:
         """Raise an alert of this severity, or clear it without one."""
         if severity is None:
@@ -176,7 +171,7 @@ class ClockWatcher(_Watcher):
             text = "Timeouts do not depend on it, displayed times do: check the time source."
             await self._report(connection, key, "warning", title, text)
         elif self._jumped_at is not None and steady - self._jumped_at >= self._calm_seconds:
-            await self._report(connection, key, None)
+            await call(connection, "alerts.clear", key)
             self._jumped_at = None
 
     async def _check_skew(self, connection: Connection) -> None:
