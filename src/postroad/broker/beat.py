@@ -126,11 +126,10 @@ def timing_of(entry: ScheduleEntry) -> tuple[str, str]:
     """Return the timing and the time zone of an entry. Raises ImproperlyConfigured."""
     planned = entry.schedule
     if type(planned) is crontab and planned.nowfun is None:
-        values = {name: sorted(getattr(planned, name)) for name in FIELDS}
-        fields = [
-            "*" if len(values[name]) == size else ",".join(map(str, values[name]))
-            for name, size in FIELDS.items()
-        ]
+        fields = []
+        for name, size in FIELDS.items():
+            values = sorted(getattr(planned, name))
+            fields.append("*" if len(values) == size else ",".join(map(str, values)))
         # The name of a zone of the IANA database, also by pytz; others PostgreSQL may misread.
         zone = getattr(planned.tz, "key", None) or getattr(planned.tz, "zone", None)
         if planned.tz is UTC:

@@ -76,14 +76,12 @@ def due_at(message: Delivery) -> datetime | None:
 
 def expires_at(message: Delivery, ttl: timedelta | None, due: datetime | None) -> datetime | None:
     """Return when a message expires: by its own or its queue's time to live."""
-    ends = []
-    begin = max(due, datetime.now(UTC)) if due else datetime.now(UTC)
-    if ttl is not None:
-        ends.append(begin + ttl)
+    limits = [] if ttl is None else [ttl]
     expiration = message["properties"].get("expiration")
     if expiration not in (None, ""):
-        ends.append(begin + timedelta(milliseconds=int(expiration)))
-    return min(ends) if ends else None
+        limits.append(timedelta(milliseconds=int(expiration)))
+    now = datetime.now(UTC)
+    return max(due or now, now) + min(limits) if limits else None
 
 
 def moment(value: datetime | None) -> str | None:

@@ -123,13 +123,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         self._run(("select broker.expire(%s, %s)", ([key], self._ttl(value))))
 
     def _store_result(
-        self,
-        task_id: str,
-        result: Any,
-        state: str,
-        traceback: Any = None,
-        request: Any = None,
-        **_: Any,
+        self, task_id: str, result: Any, state: str, traceback: Any, request: Any, **_: Any
     ) -> Any:
         meta = self._get_result_meta(result, state, traceback, request)
         meta["task_id"] = bytes_to_str(task_id)

@@ -67,10 +67,6 @@ class _CallerLink(Link):
 
     def run(self, text: str, parameters: Sequence[object] = ()) -> list[Any]:
         source = self._source
-        if isinstance(source, psycopg.Connection):
-            with psycopg.Cursor(source, row_factory=tuple_row) as cursor:
-                cursor.execute(text, parameters)
-                return cursor.fetchall() if cursor.description else []
         if hasattr(source, "get_bind"):
             source = source.connection()
         if hasattr(source, "exec_driver_sql"):
@@ -79,7 +75,9 @@ class _CallerLink(Link):
                 text = re.sub("%s", lambda _: f"${next(numbers)}", text)
             result = source.exec_driver_sql(text, tuple(parameters))
             return list(result) if result.returns_rows else []
-        with source.cursor() as cursor:
+        is_driver = isinstance(source, psycopg.Connection)
+        opened = psycopg.Cursor(source, row_factory=tuple_row) if is_driver else source.cursor()
+        with opened as cursor:
             cursor.execute(text, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
