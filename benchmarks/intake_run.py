@@ -27,7 +27,7 @@ async def _import_all(engine: Engine, server: int) -> dict[str, Any]:
     began, processor = time.perf_counter(), time.process_time()
     await discover(engine, server)
     files = 0
-    while batches := (await dispatch(engine, server)).transfers:
+    while batches := await dispatch(engine, server):
         done = await asyncio.gather(*(transfer(engine, ids) for ids in batches))
         for ids in done:
             files += len(await notify(engine, ids))

@@ -25,9 +25,9 @@ wait for it, and no notice is posted before it is durable. While the store is do
 and one probe at a time finds out when it is back. While RabbitMQ is down notices stay in the
 outbox.
 
-**Modules.** `discovery`, `transfer`, `temporary`, `notice`, `cleanup` and `work` are the steps,
-coroutines over an `Engine`; `tasks` are the Celery tasks, `api` is the web API, `stores` are the
-stores, `sql/` is the journal. Console and command line use `status` and `operations`.
+**Modules.** `discovery`, `transfer`, `notice`, `cleanup` and `work` are the steps, coroutines over
+an `Engine`; `tasks` are the Celery tasks, `sql/` is the journal. Console and command line use
+`status` and `operations`.
 """
 
 from __future__ import annotations

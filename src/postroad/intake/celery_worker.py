@@ -56,13 +56,12 @@ def create_app(context: IntakeContext) -> Celery:
     register()
     settings = context.settings
     app = Celery("postroad.intake", broker=broker_url(settings, context.dsn))
+    is_amqp = app.conf.broker_url.startswith(("amqp", "pyamqp"))
+    transfers = tasks.download_file.name, tasks.upload_to_minio.name
     app.conf.update(
         task_default_queue=QUEUE,
         # Separate queues: transfers that take hours must not delay the scans of other servers.
-        task_routes={
-            task.name: {"queue": TRANSFER_QUEUE}
-            for task in (tasks.download_file, tasks.upload_to_minio)
-        },
+        task_routes={name: {"queue": TRANSFER_QUEUE} for name in transfers},
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
@@ -77,9 +76,7 @@ def create_app(context: IntakeContext) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         # RabbitMQ: a task counts as sent when the broker has it.
-        broker_transport_options={"confirm_publish": True}
-        if app.conf.broker_url.startswith(("amqp", "pyamqp"))
-        else {},
+        broker_transport_options={"confirm_publish": True} if is_amqp else {},
         beat_schedule=_schedule(settings, tasks),
         beat_max_loop_interval=1.0,
     )

@@ -13,9 +13,8 @@ import posixpath
 
 from postroad.intake import errors
 from postroad.intake.engine import Engine
-from postroad.intake.keys import shown_name
+from postroad.intake.keys import shown_name, temporary_name
 from postroad.intake.source import Source, answering, check_version, encoded, remote_path
-from postroad.intake.temporary import temporary_name
 from postroad.postgres.calls import Row
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,14 +33,15 @@ class IntakeContext:
     is_pooled: bool = False
     _local: threading.local = field(default_factory=threading.local, repr=False)
 
-    def run(self, step: Callable[[Engine], Awaitable[T]]) -> T:
+    def run(self, step: Callable[[Engine], Coroutine[Any, Any, T]]) -> T:
         """Run a step to its end on the loop of this thread."""
-        runner, engine = self._opened()
-
-        async def steps() -> T:
-            return await step(engine)
-
-        return runner.run(steps())
+        local: Any = self._local
+        if getattr(local, "pid", None) != os.getpid():
+            local.runner, local.engine = asyncio.Runner(), self.open_engine()
+            local.pid = os.getpid()
+            local.runner.run(create_queues(local.engine))
+        result: T = local.runner.run(step(local.engine))
+        return result
 
     def open_engine(self, owner: str | None = None) -> Engine:
         """Make an engine for the running event loop."""
@@ -54,12 +55,3 @@ class IntakeContext:
             runner.run(engine.close())
             runner.close()
             self._local.pid = None
-
-    def _opened(self) -> tuple[asyncio.Runner, Engine]:
-        local: Any = self._local
-        if getattr(local, "pid", None) != os.getpid():
-            local.runner = asyncio.Runner()
-            local.engine = self.open_engine()
-            local.pid = os.getpid()
-            local.runner.run(create_queues(local.engine))
-        return local.runner, local.engine

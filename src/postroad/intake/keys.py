@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 
+from postroad.postgres.calls import Row
+
 # Names in file systems end at 255 bytes, keys of S3 at 1024; the rest is left for a version.
 MAX_PART_BYTES = 200
 MAX_KEY_BYTES = 900
@@ -57,3 +59,8 @@ def _digest(path: bytes) -> str:
 
 def _encode(one: str) -> str:
     return "".join(f"%{byte:02X}" for byte in one.encode("utf-8", "surrogateescape"))
+
+
+def temporary_name(row: Row) -> str:
+    """Return the name of a file in the temporary folder."""
+    return f"{row['id']}.dat"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import asyncssh
+from asyncssh import SFTPAttrs
 
 from postroad.intake.cleanup import folder_below
 from postroad.intake.errors import FileVanished, RemoteFileError, SourceForbidden
@@ -64,11 +65,11 @@ class Listing:
                 self.folders += 1
                 async for name, found in entries_of(self.source, where, shown_name(below or root)):
                     path = below + b"/" + name if below else name
-                    kind, attributes = await self._resolved(root, path, found)
-                    if kind == asyncssh.FILEXFER_TYPE_DIRECTORY:
+                    attributes = await self._resolved(root, path, found)
+                    if attributes.type == asyncssh.FILEXFER_TYPE_DIRECTORY:
                         if depth < self.server["max_depth"] and path != moved:
                             waiting.append((path, depth + 1))
-                    elif kind == asyncssh.FILEXFER_TYPE_REGULAR:
+                    elif attributes.type == asyncssh.FILEXFER_TYPE_REGULAR:
                         done_for = rules.done_for(path)
                         if done_for is not None or rules.is_wanted(path):
                             page.append(Entry(path, *size_and_mtime(attributes), done_for))
@@ -96,22 +97,17 @@ class Listing:
         entered.add(real)
         return True
 
-    async def _resolved(
-        self, root: bytes, path: bytes, attributes: asyncssh.SFTPAttrs
-    ) -> tuple[int, asyncssh.SFTPAttrs]:
-        kind = attributes.type
-        if kind == asyncssh.FILEXFER_TYPE_SYMLINK and not self.server["follows_links"]:
+    async def _resolved(self, root: bytes, path: bytes, found: SFTPAttrs) -> SFTPAttrs:
+        is_link = found.type == asyncssh.FILEXFER_TYPE_SYMLINK
+        if is_link and not self.server["follows_links"]:
             self.links_passed_over += 1
-            return kind, attributes
-        if kind not in (asyncssh.FILEXFER_TYPE_SYMLINK, asyncssh.FILEXFER_TYPE_UNKNOWN):
-            return kind, attributes
-        try:
-            async with answering(shown_name(path), self.source):
-                found = await self.source.sftp.stat(root + b"/" + path)
-        except RemoteFileError as failure:
-            self._problem(f"the link {shown_name(path)} leads nowhere: {failure.message}")
-            return kind, attributes
-        return found.type, found
+        elif is_link or found.type == asyncssh.FILEXFER_TYPE_UNKNOWN:
+            try:
+                async with answering(shown_name(path), self.source):
+                    return await self.source.sftp.stat(root + b"/" + path)
+            except RemoteFileError as failure:
+                self._problem(f"the link {shown_name(path)} leads nowhere: {failure.message}")
+        return found
 
     def _problem(self, text: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
@@ -120,7 +116,7 @@ class Listing:
 
 async def entries_of(
     source: Source, folder: bytes, shown: str
-) -> AsyncIterator[tuple[bytes, asyncssh.SFTPAttrs]]:
+) -> AsyncIterator[tuple[bytes, SFTPAttrs]]:
     """Yield the entries of a folder; the timeout is for each response, not for the whole."""
     entries = source.sftp.scandir(folder)
     is_more = True

@@ -15,7 +15,7 @@ nothing the second time, and a lost one is replaced by `reconcile_stuck_files`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from celery import Task, shared_task
@@ -25,8 +25,7 @@ from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
 from postroad.intake.notice import notify
-from postroad.intake.temporary import upload
-from postroad.intake.transfer import transfer
+from postroad.intake.transfer import transfer, upload
 from postroad.intake.work import Work, abort_orphans, dispatch, reconcile
 
 __all__ = [
@@ -34,16 +33,8 @@ __all__ = [
     "notify_and_cleanup", "reconcile_stuck_files", "upload_to_minio",
 ]  # fmt: skip
 
-# Late, so that the task of a killed worker is redelivered.
-_OPTIONS: dict[str, Any] = {
-    "bind": True,
-    "acks_late": True,
-    "reject_on_worker_lost": True,
-    "ignore_result": True,
-}
 
-
-def _task(step: Callable[..., Awaitable[tuple[Any, Work]]]) -> Any:
+def _task(step: Callable[..., Coroutine[Any, Any, tuple[Any, Work]]]) -> Any:
     """Make a task of a step that returns its result and the work that waits for further tasks."""
 
     @functools.wraps(step)
@@ -52,17 +43,15 @@ def _task(step: Callable[..., Awaitable[tuple[Any, Work]]]) -> Any:
         if not isinstance(context, IntakeContext):
             raise TypeError("this Celery application has no intake: make it with create_app()")
         result, work = context.run(lambda engine: step(engine, *ids))
-        for task, batches in (
-            (discover_files_on_server, work.scans),
-            (download_file, work.transfers),
-            (upload_to_minio, work.uploads),
-            (notify_and_cleanup, work.notices),
-        ):
+        steps = discover_files_on_server, download_file, upload_to_minio, notify_and_cleanup
+        for task, batches in zip(steps, work, strict=True):
             for batch in batches:
                 task.apply_async(args=batch)
         return result
 
-    return shared_task(**_OPTIONS)(run)
+    # So that the task of a killed worker is redelivered.
+    late = {"acks_late": True, "reject_on_worker_lost": True}
+    return shared_task(bind=True, ignore_result=True, **late)(run)
 
 
 @_task
@@ -81,7 +70,7 @@ async def discover_files_on_server(
         report = await discover(engine, server_id)
     except SourceError as failure:
         return {"problems": [failure.message]}, Work()
-    return report, await dispatch(engine, server_id)
+    return report, Work(transfers=await dispatch(engine, server_id))
 
 
 @_task
@@ -92,11 +81,10 @@ async def download_file(engine: Engine, *file_ids: int) -> tuple[list[int], Work
         "select f.id, f.server_id, f.status from intake.imported_files f where f.id = any (%s)",
         list(file_ids),
     )
-    work = await dispatch(engine, *{row["server_id"] for row in rows})
+    transfers = await dispatch(engine, *{row["server_id"] for row in rows})
+    uploads = [[row["id"]] for row in rows if row["status"] == "downloaded"]
     stored = [row["id"] for row in rows if row["status"] == "uploaded_to_minio"]
-    work.notices += [stored] if stored else []
-    work.uploads += [[row["id"]] for row in rows if row["status"] == "downloaded"]
-    return done, work
+    return done, Work((), transfers, uploads, [stored] if stored else [])
 
 
 @_task

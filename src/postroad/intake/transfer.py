@@ -1,8 +1,8 @@
-"""The step transfer: files from their source into the store, or into a temporary file.
+"""The steps transfer and upload: files from their source into the store, or by a temporary file.
 
 ```
-discovered ──claim──> downloading ──┬─ stream ────────> uploaded_to_minio
-                                    └─ temporary file ─> downloaded
+discovered ──claim──> downloading ──┬─ stream ────────────────────────────> uploaded_to_minio
+                                    └─ downloaded ──> uploading_to_minio ────┘
    ▲                      │
    └── source or store down, worker lost, failed attempt ──> failed after the last one
                           └── gone: vanished · changed: superseded
@@ -11,6 +11,9 @@ discovered ──claim──> downloading ──┬─ stream ──────
 Size and mtime must be those of the version that was discovered: before the first byte of a large
 file and after its last one, and after a small file was read. Small files are stored by one request
 each, several in flight on one connection, and recorded in batches.
+
+A temporary file is written and sent by the same resumable upload. When it is gone, because another
+machine has it or somebody deleted it, or has been changed, the download starts again.
 """
 
 from __future__ import annotations
@@ -23,9 +26,8 @@ from typing import Any, cast
 from postroad.intake import errors
 from postroad.intake.claim import Claim, claim
 from postroad.intake.engine import Engine
-from postroad.intake.keys import object_key
+from postroad.intake.keys import object_key, temporary_name
 from postroad.intake.source import Source, answering, check_version, remote_path, same_version
-from postroad.intake.temporary import temporary_name
 from postroad.intake.upload import Upload, task_group
 from postroad.postgres.calls import Row
 
@@ -165,3 +167,53 @@ async def _read(source: Source, path: bytes, size: int) -> tuple[bytes | bytearr
         data += cast("bytes", piece)
     found, _ = await asyncio.gather(file.stat(), file.close())
     return data, found
+
+
+async def upload(engine: Engine, ids: list[int]) -> list[int]:
+    """Send temporary files to the store; returns those that went on to the next step."""
+    async with claim(engine, ids, "upload") as held:
+        for row in held.rows:
+            if await engine.temporary.size(temporary_name(row)) is None:
+                await held.change("download_again", row["id"])
+                held.holder.release(row["id"])
+            else:
+                await held.finish(row, _send, held)
+    return held.done
+
+
+async def _send(row: Row, held: Claim) -> None:
+    engine = held.engine
+    server = await engine.server(row["server_id"])
+    key, name = object_key(server["name"], bytes(row["path"]), row["version"]), temporary_name(row)
+
+    async def read(offset: int, size: int) -> bytes:
+        try:
+            return await engine.temporary.read_range(name, offset, size)
+        except errors.StoreError as failure:
+            raise errors.FileVanished(failure.message) from None
+
+    try:
+        if row["filesize"] <= engine.settings.small_bytes and not row["upload_id"]:
+            data = await read(0, row["filesize"])
+            digest = _same(hashlib.sha256(data).hexdigest(), row)
+            await engine.store.put(key, data, digest)
+        else:
+            sending = Upload(held, engine.store, row, key)
+            await sending.open()
+            sha256 = None if sending.is_complete else await sending.send(read)
+            if sha256 is not None:
+                _same(sha256, row)
+            digest, key = _same(await sending.complete(sha256), row), sending.key
+    except (errors.FileChanged, errors.FileVanished) as failure:
+        # Of the temporary file, not of the one at the source: it is fetched again.
+        await engine.temporary.remove(name)
+        raise errors.ObjectDiffers(failure.message) from None
+    await held.change("uploaded", [row["id"]], engine.store.name, [key], [digest])
+
+
+def _same(digest: str, row: Row) -> str:
+    if digest != row["file_hash"]:
+        raise errors.FileChanged(
+            f"the temporary file of {row['filename']} differs from what was fetched"
+        )
+    return digest

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
+from typing import NamedTuple
 
 from postroad.intake.cleanup import clean_up
 from postroad.intake.engine import Engine
 from postroad.intake.errors import StoreError
-from postroad.intake.temporary import temporary_name
+from postroad.intake.keys import temporary_name
 
 logger = logging.getLogger(__name__)
 
@@ -18,36 +19,34 @@ BATCH_BYTES = 64 * 1024 * 1024
 BATCH_UPLOADS = 100
 
 
-@dataclass(slots=True)
-class Work:
+class Work(NamedTuple):
     """Batches of ids that wait for a task: of servers to scan, of files by step."""
 
-    scans: list[list[int]] = field(default_factory=list)
-    transfers: list[list[int]] = field(default_factory=list)
-    uploads: list[list[int]] = field(default_factory=list)
-    notices: list[list[int]] = field(default_factory=list)
+    scans: Sequence[list[int]] = ()
+    transfers: Sequence[list[int]] = ()
+    uploads: Sequence[list[int]] = ()
+    notices: Sequence[list[int]] = ()
 
 
-async def dispatch(engine: Engine, *server_ids: int) -> Work:
-    """Assign the due transfers of servers."""
+async def dispatch(engine: Engine, *server_ids: int) -> list[list[int]]:
+    """Assign the due transfers of servers; returns them in batches."""
     limits = engine.settings.small_bytes, engine.settings.batch_files, BATCH_BYTES
-    work = Work()
+    batches = []
     for server_id in server_ids:
-        batches = await engine.journal.select("pick", server_id, engine.store.name, *limits)
-        work.transfers += [row["ids"] for row in batches]
-    return work
+        batches += await engine.journal.select("pick", server_id, engine.store.name, *limits)
+    return [row["ids"] for row in batches]
 
 
 async def reconcile(engine: Engine) -> Work:
     """Release expired leases, abort dead uploads and clean up; returns the work for tasks."""
     waiting = await engine.journal.select("reconcile")
     active = "select id from intake.sftp_servers where is_active order by id"
-    work = await dispatch(engine, *(row["id"] for row in await engine.journal.rows(active)))
-    work.uploads += [[one] for row in waiting if row["step"] == "upload" for one in row["ids"]]
-    work.notices += [row["ids"] for row in waiting if row["step"] == "notify"]
+    transfers = await dispatch(engine, *(row["id"] for row in await engine.journal.rows(active)))
+    uploads = [[one] for row in waiting if row["step"] == "upload" for one in row["ids"]]
+    notices = [row["ids"] for row in waiting if row["step"] == "notify"]
     await clean_up(engine)
     await abort_dead_uploads(engine)
-    return work
+    return Work((), transfers, uploads, notices)
 
 
 async def abort_dead_uploads(engine: Engine) -> int:

@@ -31,7 +31,7 @@ def _tell_bytes() -> None:
 
 
 async def _fetch(engine: Engine, server: int) -> None:
-    for ids in (await dispatch(engine, server)).transfers:
+    for ids in await dispatch(engine, server):
         await transfer(engine, ids)
     await engine.close()
 

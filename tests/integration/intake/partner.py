@@ -19,8 +19,7 @@ from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.notice import notify
 from postroad.intake.stores import Store
-from postroad.intake.temporary import upload
-from postroad.intake.transfer import transfer
+from postroad.intake.transfer import transfer, upload
 from postroad.intake.work import dispatch, reconcile
 from postroad.postgres import run_blocking
 from postroad.vault import Vault
@@ -122,7 +121,7 @@ async def run_once(engine: Engine, partner: Partner) -> None:
 
 async def work_off(engine: Engine, partner: Partner) -> None:
     """Do the work that waits, without looking at the server."""
-    while batches := (await dispatch(engine, partner.server_id)).transfers:
+    while batches := await dispatch(engine, partner.server_id):
         for ids in batches:
             await notify(engine, await transfer(engine, ids))
     work = await reconcile(engine)

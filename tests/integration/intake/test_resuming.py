@@ -75,7 +75,7 @@ async def test_a_transfer_goes_on_from_its_last_stored_part(
         return await put_part(*arguments)
 
     monkeypatch.setattr(engine.store, "put_part", until_the_fourth)
-    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    (ids,) = await dispatch(engine, partner.server_id)
     assert await transfer(engine, ids) == []
     row = partner.file("large.bin")
     assert (row["status"], row["attempts"]) == ("discovered", 0)
@@ -119,7 +119,7 @@ async def test_a_store_that_fails_after_another_file_was_stored_counts_as_down(
         return await put_part(*arguments)
 
     monkeypatch.setattr(engine.store, "put_part", only_the_first)
-    batches = (await dispatch(engine, partner.server_id)).transfers
+    batches = await dispatch(engine, partner.server_id)
     assert len(await transfer(engine, [one for ids in batches for one in ids])) == 1
     assert partner.rows("select failures from intake.store_state") == [{"failures": 1}]
 
@@ -137,7 +137,7 @@ async def test_an_upload_that_was_completed_and_not_noted_is_not_sent_again(
         raise StoreUnavailable("the worker died here")
 
     monkeypatch.setattr(engine.store, "complete", die_after)
-    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    (ids,) = await dispatch(engine, partner.server_id)
     await transfer(engine, ids)
     monkeypatch.undo()
 
@@ -162,7 +162,7 @@ async def test_an_upload_that_the_store_has_lost_begins_anew(
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(engine.store, "complete", away)
-    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    (ids,) = await dispatch(engine, partner.server_id)
     await transfer(engine, ids)
     monkeypatch.undo()
     row = partner.file("large.bin")
@@ -187,7 +187,7 @@ async def test_uploads_that_nobody_will_complete_are_aborted(
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(engine.store, "complete", away)
-    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    (ids,) = await dispatch(engine, partner.server_id)
     await transfer(engine, ids)
     partner.run(operations.skip, ids)
     # One that belongs to no file at all, of a worker that died before it could note it.

@@ -59,7 +59,7 @@ async def test_a_first_host_key_is_pinned_and_a_changed_one_stops_the_server_and
     assert any("host key" in title for title in _alerts(partner))
     # It stays stopped: nobody looks, nobody fetches.
     assert await discover(engine, partner.server_id) is None
-    assert not (await dispatch(engine, partner.server_id)).transfers
+    assert not await dispatch(engine, partner.server_id)
     partner.run(operations.trust_host_key, partner.server_id)
     await run_once(engine, partner)
     assert partner.statuses == {"a.csv": "completed", "b.csv": "completed"}
@@ -398,7 +398,7 @@ async def test_a_paused_server_is_not_cleaned_up_until_it_goes_on(
     partner.change(after_import="delete")
     file = partner.write("a.csv", b"1")
     await discover(engine, partner.server_id)
-    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    (ids,) = await dispatch(engine, partner.server_id)
     assert await transfer(engine, ids) == ids
     partner.run(operations.pause_server, partner.server_id)
     await notify(engine, ids)

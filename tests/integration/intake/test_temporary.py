@@ -31,7 +31,7 @@ async def test_a_temporary_file_that_was_harmed_is_fetched_again(
     data = random.Random(1).randbytes(size)
     partner.write("a.bin", data)
     await discover(engine, partner.server_id)
-    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    (ids,) = await dispatch(engine, partner.server_id)
     await transfer(engine, ids)
     (whole,) = engine.temporary.folder.glob("*.dat")
     if harm == "gone":
@@ -124,7 +124,7 @@ async def test_a_download_into_the_temporary_folder_is_resumed(
     assert stored > 0
     monkeypatch.setattr(FolderStore, "put_part", counted)
     partner.connection.execute("update intake.imported_files set next_try_at = intake.now()")
-    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    (ids,) = await dispatch(engine, partner.server_id)
     assert await transfer(engine, ids) == ids
     assert sent == len(data) - stored
     await work_off(engine, partner)
@@ -140,7 +140,7 @@ async def test_old_temporary_files_that_no_file_needs_are_removed(
     for name in ("needed.bin", "skipped.bin"):
         partner.write(name, b"1")
     await discover(engine, partner.server_id)
-    for ids in (await dispatch(engine, partner.server_id)).transfers:
+    for ids in await dispatch(engine, partner.server_id):
         await transfer(engine, ids)
     folder = engine.temporary.folder
     skipped = partner.file("skipped.bin")["id"]

@@ -91,7 +91,7 @@ async def test_a_file_that_changes_at_each_scan_keeps_one_superseded_row(
 async def test_a_notice_names_the_path_in_the_bucket(engine: Engine, partner: Partner) -> None:
     partner.write("a.csv", b"1")
     await discover(engine, partner.server_id)
-    [ids] = (await dispatch(engine, partner.server_id)).transfers
+    [ids] = await dispatch(engine, partner.server_id)
     await transfer(engine, ids)
     partner.rows("update intake.imported_files set store = 's3://in/partners/eu' returning id")
     await notify(engine, ids)

@@ -203,7 +203,7 @@ async def test_the_progress_of_a_transfer_can_be_watched(
         await complete(*arguments)
 
     monkeypatch.setattr(engine.store, "complete", look_first)
-    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    (ids,) = await dispatch(engine, partner.server_id)
     await transfer(engine, ids)
     assert [(one["filename"], one["bytes_done"], one["worker"]) for one in seen] == [
         ("large.bin", 20_000_000, "test worker")
