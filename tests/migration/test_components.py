@@ -53,7 +53,7 @@ BACK = {
         drop function mbus._create_payload_table(text, text, text);
         create function mbus._create_payload_table(text, text) returns void
           language sql as '';
-        drop function mbus.alter_queue(text, boolean, interval, bigint, text);
+        drop function mbus.alter_queue(text, boolean, interval, bigint, text, jsonb);
         create function mbus.alter_queue(text, boolean, interval, bigint) returns void
           language sql as '';
         drop function mbus.create_consumer;
@@ -61,7 +61,7 @@ BACK = {
           language sql as '';
         drop table mbus.consumer_limit, mbus.limited_key cascade;
         alter table mbus.queue drop column retain cascade, drop column retain_size cascade,
-          drop column track cascade;
+          drop column track cascade, drop column schema cascade;
         alter table mbus.dmq drop column fingerprint cascade;
         drop index mbus.saga_by_state_idx;
         drop table mbus.delayed;

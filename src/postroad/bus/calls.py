@@ -69,18 +69,21 @@ def alter_queue(
     retain: Duration | None = None,
     retain_size: int | None = None,
     track: str | None = None,
+    schema: Mapping[str, object] | bool | None = None,
 ) -> Call[None]:
     """Change a queue; None keeps a setting unchanged.
 
     `is_roles_security_model` restricts a plain queue to its own roles, or makes a restricted queue
     plain. `retain` keeps messages readable for this time after they were consumed, `retain_size`
     at most so many bytes of them; 0 turns either off. `track` is a property or a field of the
-    payload by which stored messages are found; an empty text ends it. Raises QueueNotFound,
+    payload by which stored messages are found; an empty text ends it. `schema` is a JSON Schema:
+    posts whose data violates it raise WrongPayload; an empty one ends it. Raises QueueNotFound,
     RoleMissing, InvalidArgument, QueueBusy.
     """
     shape = {"qname": queue, "is_roles_security_model": is_roles_security_model, "track": track}
-    period = length_or_none("retain", retain)
-    return sql(NoneType, "alter_queue", **shape, retain=period, retain_size=retain_size)
+    sizes = {"retain": length_or_none("retain", retain), "retain_size": retain_size}
+    rules = None if schema is None else payloads.parameter("jsonb", schema)
+    return sql(NoneType, "alter_queue", **shape, **sizes, schema=rules)
 
 
 def drop_queue(queue: str) -> Call[None]:

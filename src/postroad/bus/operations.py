@@ -282,6 +282,20 @@ async def track(
     await AsyncBus(connection).alter_queue(queue, track=field)
 
 
+async def schema(
+    connection: AsyncConnection[Any],
+    queue: str,
+    schema: Annotated[str, "A JSON Schema; {} ends it."],
+) -> None:
+    """Refuse posts to a queue whose data violates a JSON Schema. Stored messages stay.
+
+    Raises QueueNotFound, WrongPayload, InvalidArgument, QueueBusy.
+
+    Example: postroad bus schema orders '{"required": ["number"]}'
+    """
+    await AsyncBus(connection).alter_queue(queue, schema=payloads.parse("jsonb", schema))
+
+
 async def retain(
     connection: AsyncConnection[Any],
     queue: str,

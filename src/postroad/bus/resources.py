@@ -44,6 +44,7 @@ QUEUES = Resource(
         Column("retained_bytes", "Retained size", "Занято", "bytes", is_listed=False),
         Column("retained_since", "Retained since", "Хранится с", "moment", is_listed=False),
         Column("track", "Business key", "Бизнес-ключ", is_listed=False),
+        Column("schema", "Schema", "Схема", "json", is_listed=False),
         Column("created_at", "Created", "Создана", "moment", is_sortable=True, is_nullable=False),
     ),
     (
@@ -536,6 +537,8 @@ CREATE = Action(operations.create, "{subject} {would}created")
 DROP = Action(operations.drop, "{subject} {would}dropped", loss="messages_lost",
               question="{messages_lost} messages will be lost. Continue?")  # fmt: skip
 TRACK = Action(operations.track, "queue {queue} {be} changed", QUEUES)
+SCHEMA = Action(operations.schema, "the schema of queue {queue} {be} changed", QUEUES,
+                "Change schema", "Изменить схему")  # fmt: skip
 RETAIN = Action(operations.retain, "the retention of queue {queue} {be} changed", QUEUES,
                 "Change retention", "Изменить хранение")  # fmt: skip
 PAUSE = Action(
@@ -624,4 +627,4 @@ SETTLE = Action(
     result="is_settled",
     unchanged="saga {saga_id} is not stuck at step {step}",
 )
-QUEUE_ACTIONS = (CREATE, DROP, PAUSE, RESUME, LIMIT, REDRIVE, RETAIN, REPLAY, TRACK)
+QUEUE_ACTIONS = (CREATE, DROP, PAUSE, RESUME, LIMIT, REDRIVE, RETAIN, REPLAY, TRACK, SCHEMA)

@@ -30,6 +30,7 @@ class Queue:
     retained_bytes: int
     retained_since: datetime | None
     track: str | None
+    schema: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,5 +136,8 @@ begin
   execute format('update mbus.dmq d set properties = coalesce($1, d.properties), %1$I = coalesce(mbus._read_%2$s($2), d.%1$I)
                   where d.id = any ($3)', 'data_' || v_queue.payload, v_queue.payload)
   using $3, $2, v_ids;
+  if $2 is not null then
+    perform mbus._conform(d.queue_id, mbus._as_json(mbus._parcel(d))) from mbus.dmq d where d.id = any (v_ids);
+  end if;
   return mbus.redrive_dead(v_ids);
 end $$;

@@ -81,18 +81,19 @@ end $$;
 --   retain_size  keeps at most so many bytes of them; 0: no limit of the size.  Segments are dropped as a whole
 --   track        a property, or a field of a payload of hstore or jsonb, such as order_id: mbus.find finds stored messages by it, and
 --                by their trace and correlation.  Three indexes of each table of messages; an empty text drops them
+--   schema       a JSON Schema; data that violates it is refused by posts, by the steps of sagas and when a dead message is edited.  {} ends it
 -- A queue that retains messages is changed to fanout first, as by a second consumer, and stays so.
--- Errors: MB001, MB006 names of roles, MB012 nothing or less than zero, MB013 roles, MB017 busy.
+-- Errors: MB001, MB006 names of roles, MB012 nothing, less than zero or schema, MB013 roles, MB017 busy.
 create or replace function mbus.alter_queue(
   qname text, is_roles_security_model boolean default null, retain interval default null, retain_size bigint default null,
-  track text default null)
+  track text default null, schema jsonb default null)
 returns void
 language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
   v_queue mbus.queue := mbus._queue(qname);
 begin
-  if num_nonnulls($2, $3, $4, $5) = 0 or $3 < '0' or $3 > mbus._longest() or $4 < 0 then
-    raise exception 'one of is_roles_security_model, retain, retain_size and track must be given; retain and retain_size must not be negative'
+  if num_nonnulls($2, $3, $4, $5, $6) = 0 or $3 < '0' or $3 > mbus._longest() or $4 < 0 then
+    raise exception 'one of is_roles_security_model, retain, retain_size, track and schema must be given; retain and retain_size must not be negative'
       using errcode = 'MB012', hint = 'Nothing was changed.';
   end if;
   if num_nonnulls($3, $4) > 0 then perform mbus._lock_triggers(); end if;    -- see mbus.create_consumer
@@ -107,6 +108,9 @@ begin
     end if;
     perform mbus._generate(v_queue);
   end if;
+  if $6 is not null then
+    perform mbus._set_schema(v_queue.id, $6);
+  end if;
   if $5 is not null then
     perform mbus._alter(v_queue.id);
     update mbus.queue q set track = nullif($5, '') where q.id = v_queue.id returning * into v_queue;
@@ -117,6 +121,22 @@ begin
 exception when lock_not_available or deadlock_detected then
   raise exception 'queue "%" is busy: a transaction that posts or takes is open', qname
     using errcode = 'MB017', hint = 'Try again, or find long transactions in pg_stat_activity.';
+end $$;
+
+create or replace function mbus._set_schema(p_queue_id integer, p_schema jsonb) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._alter(p_queue_id);
+begin
+  begin
+    if v_queue.payload = 'bytea' then raise exception 'bytes have none'; end if;
+    perform mbus._check_schema(p_schema, p_schema, '$');
+  exception when others then
+    raise exception 'invalid schema: %', sqlerrm
+      using errcode = 'MB012', hint = 'Use the keywords that the guide to schemas lists, with values of the right type.';
+  end;
+  update mbus.queue q set schema = nullif(p_schema, '{}') where q.id = v_queue.id returning * into v_queue;
+  perform mbus._generate(v_queue);
 end $$;
 
 -- Rebuilds the functions of a queue, for all users or for its roles.

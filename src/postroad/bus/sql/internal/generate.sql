@@ -128,6 +128,8 @@ declare
   v_hits     jsonb := mbus._hit_values(p_queue, v_values);
   v_consumer mbus.consumer;
   v_default  mbus.consumer;
+  v_conform  constant text := case when p_queue.schema is not null then format(e'  perform mbus._conform(%s, %s);\n', p_queue.id,
+    case p_queue.payload when 'hstore' then 'hstore_to_jsonb(d)' when 'jsonb' then 'd' else 'to_jsonb(d)' end) end;
 begin
   execute mbus._fill('match', v_values || jsonb_build_object('choices', mbus._choices(p_queue),
     'headers', case when exists (select from mbus.consumer c where c.queue_id = p_queue.id and mbus._reads_headers(c.selector))
@@ -144,8 +146,10 @@ begin
   end if;
   execute mbus._fill('postn', v_values || jsonb_build_object(
     'followed', case when p_queue.has_followers then 'true or ' end,
+    'conform', replace(v_conform, ';', ' from unnest($1) d;'),
     'branches', mbus._branches('postn_' || p_queue.mode, p_queue, v_default, v_values || v_hits)) || v_hits);
   execute mbus._fill('post', v_values || jsonb_build_object(
+    'conform', replace(v_conform, 'd)', '$1)'),
     'put', mbus._fill(case when p_queue.has_followers then 'post_put_followed' else 'post_put' end, v_values),
     'plain', mbus._fill(case when p_queue.has_followers then 'post_plain_followed' else 'post_plain_' || p_queue.mode end,
       v_values || jsonb_build_object(

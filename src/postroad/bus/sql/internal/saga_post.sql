@@ -70,6 +70,7 @@ begin
     || case when cardinality(p_after) > 0 then hstore('consume_after', p_after::text) else ''::hstore end
     -- Behind a gate the saga decides what a lost predecessor means.
     || case when p_is_gated then hstore('consume_after_lost', 'release') else ''::hstore end);
+  perform mbus._conform(p_queue.id, mbus._as_json(v_parcel));
   if p_queue.mode = 'fanout' then
     execute format('select mbus.%I($1, $2)', '_match_' || p_queue.name) into v_parcel.recipients using v_parcel, p_number;
   end if;

@@ -23,5 +23,7 @@ create table mbus.queue (
   retain      interval,
   retain_size bigint,
   -- The property or field of the payload by which mbus.find finds its messages, see mbus._link_expressions.
-  track       text
+  track       text,
+  -- The JSON Schema that posted data must match, see mbus._check_schema.
+  schema      jsonb
 );

@@ -10,7 +10,7 @@ declare
   v_generation bigint;
   v_id         bigint;
 begin
-  if $2 is null and $4 is null and $5 is null and $6 is null then
+{conform}  if $2 is null and $4 is null and $5 is null and $6 is null then
 {plain}
   end if;
   v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, {parameters})::mbus.parcel;

@@ -45,7 +45,7 @@ begin
       from unnest($1, v_headers, v_properties) with ordinality m(data, headers, properties, place)
       order by m.place);
   end if;
-  loop
+{conform}  loop
     exit when v_count = 0;
     v_generation := pg_sequence_last_value('mbus.{tail}');
     case v_generation % {slots}
