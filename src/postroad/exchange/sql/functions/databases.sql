@@ -6,14 +6,8 @@ language plpgsql volatile set search_path from current as $$
 declare
   v_database exchange.database;
 begin
-  insert into exchange.database as d (id, resolution, policy)
-  values (p_id, coalesce(p_resolution, 'marker'), p_policy)
-  on conflict (id) do update
-  set resolution = coalesce(p_resolution, d.resolution), policy = coalesce(p_policy, d.policy)
-  returning * into v_database;
-  return v_database;
-exception when unique_violation then
-  -- The name exists in another case, or another transaction has just added it.
+  -- By either index: the name exists, perhaps in another case, or another transaction has just added it.
+  insert into exchange.database (id) values (p_id) on conflict do nothing;
   update exchange.database d
   set resolution = coalesce(p_resolution, d.resolution), policy = coalesce(p_policy, d.policy)
   where d.id = p_id returning * into v_database;

@@ -11,6 +11,7 @@ declare
   v_process exchange.process;
   v_kept    text[];
   v_all     text[];
+  v_parked  bigint;
 begin
   select p.* into v_process from exchange.process p where p.id = p_process for update;
   if v_process.id is null then return jsonb_build_object('status', 'CANCELLED'); end if;
@@ -32,19 +33,15 @@ begin
         error = coalesce(p_reason, 'refused by ' || p_client), process_id = null, expiries = m.expiries + 1
     from exchange.process_file f
     where f.process_id = p_process and f.is_refused and m.number = f.number and m.process_id = p_process;
-    perform exchange._park_refused(m.number) from exchange.process_file f join exchange.message m on m.number = f.number
-    where f.process_id = p_process and f.is_refused and cardinality(v_all) = 1 and cardinality(v_kept) = 1
-      and m.state = 'deferred' and m.expiries > 3 * v_server.suspect_after;
+    -- One that was offered alone, and refused too often.
+    update exchange.message m set state = 'parked', folder = 'Error', available_at = null, finished_at = exchange.now()
+    from exchange.process_file f
+    where f.process_id = p_process and f.is_refused and m.number = f.number and cardinality(v_all) = 1 and cardinality(v_kept) = 1
+      and m.state = 'deferred' and m.expiries > 3 * v_server.suspect_after
+    returning m.number into v_parked;
+    perform exchange._alert_parked(v_parked) where v_parked is not null;
   end if;
   return jsonb_build_object('status', 'OK', 'state', v_process.state, 'moves', coalesce(
     (select jsonb_agg(exchange._move(m, v)) from exchange.process_file f join exchange.message m on m.number = f.number
      join exchange.move v on v.number = m.number where f.process_id = p_process and f.is_refused), '[]'));
 end $$;
-
--- A message that was offered alone, and refused too often.
-create or replace function exchange._park_refused(p_number bigint) returns void
-language sql volatile set search_path from current as $$
-  update exchange.message m set state = 'parked', folder = 'Error', available_at = null, finished_at = exchange.now()
-  where m.number = p_number;
-  select exchange._alert_parked(p_number)
-$$;

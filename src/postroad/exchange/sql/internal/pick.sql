@@ -22,15 +22,12 @@ begin
   end if;
   for v_candidate in
     with oldest as (
-      (select m.sender, m.number, coalesce(m.turn, m.number) as slot from exchange.message m
-       where m.database_id = p_database.id and m.recipient = '' and m.state = 'queued'
-         and p_senders is null and m.sender <> all (v_blocked)
-       order by coalesce(m.turn, m.number) limit p_max_files)
-      union all
-      (select m.sender, m.number, coalesce(m.turn, m.number) as slot from exchange.message m
-       where m.database_id = p_database.id and m.recipient = p_recipient and m.state = 'queued'
-         and p_senders is null and m.sender <> all (v_blocked)
-       order by coalesce(m.turn, m.number) limit p_max_files)
+      (select of_all.* from unnest(array['', p_recipient]) r (recipient)
+       cross join lateral (
+         select m.sender, m.number, coalesce(m.turn, m.number) as slot from exchange.message m
+         where m.database_id = p_database.id and m.recipient = r.recipient and m.state = 'queued'
+           and p_senders is null and m.sender <> all (v_blocked)
+         order by coalesce(m.turn, m.number) limit p_max_files) of_all)
       union all
       -- Of senders that are named, those that are next by order.
       (select of_sender.* from (select distinct s.sender from unnest(p_senders) s (sender)) wanted
@@ -64,25 +61,22 @@ begin
     v_bytes := v_bytes + v_candidate.size;
     exit when v_candidate.is_suspect;
   end loop;
-  if v_found <> v_owners then perform exchange._use_slots(v_found, v_slots, v_owners); end if;
+  if v_found <> v_owners then
+    -- Not all slots were the messages' own: each gets the slot in which it was picked, and those whose slots these were get,
+    -- sender by sender, the ones that are left over.
+    with spare as (
+      select m.sender, coalesce(m.turn, m.number) as slot,
+             row_number() over (partition by m.sender order by coalesce(m.turn, m.number)) as place
+      from exchange.message m where m.number = any (v_found) and m.number <> all (v_owners)),
+    passed as (
+      select m.sender, m.number, row_number() over (partition by m.sender order by coalesce(m.turn, m.number)) as place
+      from exchange.message m where m.number = any (v_owners) and m.number <> all (v_found)),
+    given as (
+      select u.number, u.slot from unnest(v_found, v_slots) u (number, slot)
+      union all
+      select p.number, s.slot from passed p join spare s on s.sender = p.sender and s.place = p.place)
+    update exchange.message m set turn = g.slot from given g
+    where m.number = g.number and coalesce(m.turn, m.number) <> g.slot;
+  end if;
   return v_found;
 end $$;
-
--- Messages were picked in slots that were not all their own: each gets the slot in which it was picked, and those whose slots
--- these were get, sender by sender, the ones that are left over.
-create or replace function exchange._use_slots(p_picked bigint[], p_slots bigint[], p_owners bigint[]) returns void
-language sql volatile set search_path from current as $$
-  with spare as (
-    select m.sender, coalesce(m.turn, m.number) as slot,
-           row_number() over (partition by m.sender order by coalesce(m.turn, m.number)) as place
-    from exchange.message m where m.number = any (p_picked) and m.number <> all (p_owners)),
-  passed as (
-    select m.sender, m.number, row_number() over (partition by m.sender order by coalesce(m.turn, m.number)) as place
-    from exchange.message m where m.number = any (p_owners) and m.number <> all (p_picked)),
-  given as (
-    select u.number, u.slot from unnest(p_picked, p_slots) u (number, slot)
-    union all
-    select p.number, s.slot from passed p join spare s on s.sender = p.sender and s.place = p.place)
-  update exchange.message m set turn = g.slot from given g
-  where m.number = g.number and coalesce(m.turn, m.number) <> g.slot
-$$;

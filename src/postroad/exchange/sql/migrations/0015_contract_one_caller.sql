@@ -1,0 +1,3 @@
+-- breaks older: no
+-- Internal functions with one caller each, which contains them now.
+drop function if exists exchange._restore_delay(), exchange._park_refused(bigint), exchange._use_slots(bigint[], bigint[], bigint[]);
