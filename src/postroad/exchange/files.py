@@ -19,7 +19,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, Self, get_args
+from typing import TYPE_CHECKING, BinaryIO, Literal, get_args
 
 from postroad.exchange.errors import FileUnsafe, StorageFailed, StorageFull
 from postroad.exchange.root import Root
@@ -76,9 +76,15 @@ class Storage(Root):
                 hint="free space on the disk of the root folder, then send the request again",
             )
 
-    def session(self) -> contextlib.AbstractContextManager[Storage]:
-        """Return the same folders, each opened once for all operations in the block."""
-        return Session(self)
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Storage]:
+        """Yield the same folders, each opened once for all operations in the block."""
+        session = _Session(self)
+        try:
+            yield session
+        finally:
+            for descriptor in session.opened.values():
+                os.close(descriptor)
 
     def free_space(self) -> tuple[int, int]:
         """Return the free and all bytes of the disk."""
@@ -246,29 +252,18 @@ def next_name(prefix: str, owner: str) -> str:
     return f"{prefix}{owner}.{_TOKEN}.{next(_numbers)}"
 
 
-class Session(Storage):
-    """The same folders, each opened once and kept open until the end of the block."""
-
+class _Session(Storage):
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage.root, storage.owner)
-        self._opened: dict[tuple[str, str], int] = {}
+        self.opened: dict[tuple[str, str], int] = {}
 
     @contextlib.contextmanager
     def folder(self, database: str, folder: str) -> Iterator[int]:
-        """Open a folder, or return the open one."""
         key = (database, folder)
-        if key not in self._opened:
+        if key not in self.opened:
             with super().folder(database, folder) as descriptor:
-                self._opened[key] = os.dup(descriptor)
-        yield self._opened[key]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in self._opened.values():
-            os.close(descriptor)
-        self._opened.clear()
+                self.opened[key] = os.dup(descriptor)
+        yield self.opened[key]
 
 
 @contextlib.contextmanager

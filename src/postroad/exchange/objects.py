@@ -91,9 +91,10 @@ class ObjectStorage(Storage):
         """Return a name that no object has, and that the object keeps."""
         return next_name(OBJECT_PREFIX, self.owner)
 
-    def session(self) -> contextlib.AbstractContextManager[Storage]:
-        """Return this storage: connections are kept anyway."""
-        return contextlib.nullcontext(self)
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Storage]:
+        """Yield this storage: connections are kept anyway."""
+        yield self
 
     @contextlib.contextmanager
     def folder(self, database: str, folder: str) -> Iterator[int]:

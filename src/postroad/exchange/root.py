@@ -82,12 +82,15 @@ class Root:
                     f"a server that shares it with no other uses the root folder {self.root}",
                     hint="stop it first; it has an older version, or starts just now",
                 ) from held
-            return self._found_name()
+            if (name := self.root_name()) is None:
+                self.close()
+                raise RootLocked(f"another server is just creating {self.root}")
         except OSError as failure:
             self.close()
             raise storage_failure(
                 failure, f"the root folder {self.root} cannot be used"
             ) from failure
+        return name
 
     def is_alone(self, served_seconds: float, runs: Sequence[str]) -> bool:
         """Return whether no other server uses the root."""
@@ -108,12 +111,6 @@ class Root:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _found_name(self) -> uuid.UUID:
-        if (name := self.root_name()) is None:
-            self.close()
-            raise RootLocked(f"another server is just creating {self.root}")
-        return name
 
     def _name(self) -> None:
         if self.root_name() is not None:

@@ -43,6 +43,7 @@ CONSUME = (
     " from mbus.{}() c"
 )
 POLL_SECONDS = 0.2
+POSTED = "id", "database", "sender", "recipient", "reply_to", "process"
 PAGE = 50
 PAGE_BYTES = 8 * 1024 * 1024
 SENDER = "bus"
@@ -62,20 +63,14 @@ class Routes(Upkeep):
 
     async def _carry_all(self) -> None:
         for route in await self._journal.rows(ROUTES):
-            if await self._carry(route):
-                self.seconds = 0
-
-    async def _carry(self, route: dict[str, Any]) -> bool:
-        try:
-            if route["direction"] == "in":
-                return await self._carry_in(route)
-            return await self._carry_out(route)
-        except (psycopg.Error, PostroadError) as failure:
-            # One route that fails does not stop the others.
-            logger.warning(
-                "route_failed", extra={"route": route["id"], "reason": str(failure).strip()}
-            )
-            return False
+            carry = self._carry_in if route["direction"] == "in" else self._carry_out
+            try:
+                if await carry(route):
+                    self.seconds = 0
+            except (psycopg.Error, PostroadError) as failure:
+                # One route that fails does not stop the others.
+                facts = {"route": route["id"], "reason": str(failure).strip()}
+                logger.warning("route_failed", extra=facts)
 
     async def _carry_in(self, route: dict[str, Any]) -> bool:
         mover, storage = self._mover, self._mover.storage
@@ -86,13 +81,11 @@ class Routes(Upkeep):
         is_named = False
         try:
             async with self._journal.connection() as connection, connection.transaction():
-                cursor = connection.cursor(row_factory=dict_row)
-                consume = sql.SQL(CONSUME).format(
-                    sql.Identifier(f"consume_{route['queue']}_by_default")
-                )
                 if not await value(connection, LOCK, route["id"]):
                     return False
-                await cursor.execute(consume)
+                function = sql.Identifier(f"consume_{route['queue']}_by_default")
+                cursor = connection.cursor(row_factory=dict_row)
+                await cursor.execute(sql.SQL(CONSUME).format(function))
                 found = await cursor.fetchone()
                 if found is None or found["iid"] is None:
                     return False
@@ -102,12 +95,10 @@ class Routes(Upkeep):
                 await mover.in_thread(storage.write, database, "Messages", temporary, stored)
                 is_named = True
                 row = await _recorded(connection, self._journal.epoch, arrival, temporary)
-        except ExchangeError:
-            is_named = False
-            raise
-        finally:
-            if temporary is not None and not is_named:
+        except BaseException as failure:
+            if temporary is not None and (not is_named or isinstance(failure, ExchangeError)):
                 await mover.drop(database, "Messages", [temporary])
+            raise
         await mover.follow_pending(numbers=[row["number"]])
         return True
 
@@ -119,14 +110,12 @@ class Routes(Upkeep):
                 stored = await verified(self._mover, move, limit_bytes=row["size"])
             except FileCorrupt:
                 continue
-            payload = {
-                key: row[key]
-                for key in ("id", "database", "sender", "recipient", "reply_to", "process")
-            }
-            content = inline(stored or b"", row["media_type"])
+            payload = {key: row[key] for key in POSTED}
             if row["media_type"] is None:
-                content = {"body": json.loads(stored or b"null")}
-            reply = row["number"], route["queue"], Jsonb({**payload, **content})
+                payload["body"] = json.loads(stored or b"null")
+            else:
+                payload |= inline(stored or b"", row["media_type"])
+            reply = row["number"], route["queue"], Jsonb(payload)
             await self._journal.call("post_reply", self._journal.epoch, *reply)
             await self._mover.follow_pending(numbers=[row["number"]])
         return bool(rows)

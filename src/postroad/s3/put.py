@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 TIMEOUT_SECONDS = 120.0
@@ -24,18 +25,8 @@ MAX_ANSWER_BYTES = 1024 * 1024
 OK = 200
 # Raised for a kept connection that the peer has closed, or a peer that does not speak HTTP.
 _BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError)
+_Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _SIGNED = "host;x-amz-content-sha256;x-amz-date"
-
-
-@dataclass(slots=True)
-class _Connection:
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    is_fresh: bool = True
-
-    def close(self) -> None:
-        with contextlib.suppress(Exception):
-            self.writer.transport.abort()
 
 
 @dataclass(slots=True)
@@ -58,31 +49,28 @@ class SignedPut:
             self._slots = asyncio.Semaphore(self.connections)
         async with self._slots:
             while True:
-                connection = self._free.pop() if self._free else None
-                is_kept = False
+                kept = connection = self._free.pop() if self._free else None
+                is_usable = False
                 try:
                     async with asyncio.timeout(self.timeout_seconds):
-                        connection = connection or await self._connect()
+                        reader, writer = connection = kept or await self._connect()
                         target, headers = self._signed(path, sha256)
                         head = [f"PUT {target} HTTP/1.1", f"Content-Length: {len(body)}"]
                         head += [f"{name}: {value}" for name, value in headers.items()]
                         text = "\r\n".join([*head, "", ""])
-                        connection.writer.write(text.encode("ascii") + body)
-                        await connection.writer.drain()
-                        etag, is_kept = await _answer(connection.reader)
+                        writer.write(text.encode("ascii") + body)
+                        await writer.drain()
+                        etag, is_usable = await _answer(reader)
+                        return etag
                 except _BROKEN:
-                    if connection is None or connection.is_fresh:
+                    # The peer closed one that was kept: repeat on another one.
+                    if kept is None:
                         return None
-                    # The peer closed it while it was kept: repeat on another one.
-                    continue
-                else:
-                    return etag
                 finally:
-                    if connection is not None and is_kept:
-                        connection.is_fresh = False
+                    if connection and is_usable:
                         self._free.append(connection)
-                    elif connection is not None:
-                        connection.close()
+                    elif connection:
+                        _close(connection)
 
     def put_part(self, path: str, body: bytes | bytearray, sha256: str, **query: str) -> str | None:
         """PUT a part in the calling thread, so that the event loop is free for the source."""
@@ -107,7 +95,7 @@ class SignedPut:
     def close(self) -> None:
         """Close the kept connections."""
         while self._free:
-            self._free.pop().close()
+            _close(self._free.pop())
         while self._blocking:
             self._blocking.pop().close()
 
@@ -120,7 +108,7 @@ class SignedPut:
             ssl=ssl.create_default_context() if is_secure else None,
             limit=MAX_ANSWER_BYTES,
         )
-        return _Connection(reader, writer)
+        return reader, writer
 
     def _signed(self, path: str, sha256: str, **query: str) -> tuple[str, dict[str, str]]:
         target = quote(path, safe="/~")
@@ -144,6 +132,11 @@ class SignedPut:
             "Authorization": f"AWS4-HMAC-SHA256 Credential={self.access_key}/{scope}, "
             f"SignedHeaders={_SIGNED}, Signature={signature}",
         }
+
+
+def _close(connection: _Connection) -> None:
+    with contextlib.suppress(Exception):
+        connection[1].transport.abort()
 
 
 @lru_cache(maxsize=8)

@@ -96,7 +96,12 @@ class DirectRoute(APIRoute):
         for name in self._callers:
             values[name] = await caller_of(request)
         for name, is_required, adapter in self._bodies:
-            body = await _read(request)
+            try:
+                body = await request.body()
+            except ClientDisconnect as cut:
+                raise ContentInvalid(
+                    "the connection was closed before the body was complete"
+                ) from cut
             if is_required or body.strip():
                 values[name] = await _parsed(adapter, body)
         response: Response = await self.endpoint(**values)
@@ -105,13 +110,6 @@ class DirectRoute(APIRoute):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._handle(Request(scope, receive, send))
         await response(scope, receive, send)
-
-
-async def _read(request: Request) -> bytes:
-    try:
-        return await request.body()
-    except ClientDisconnect as cut:
-        raise ContentInvalid("the connection was closed before the body was complete") from cut
 
 
 async def _parsed(adapter: TypeAdapter[Any], body: bytes) -> Any:
