@@ -16,6 +16,7 @@ counts. It refuses a folder that is not the journal's root, where every file wou
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -81,7 +82,11 @@ def check(
     findings: list[Finding] = []
     known = [row[0] for row in connection.execute(DATABASES).fetchall()]
     for database in known:
-        findings += _check_database(connection, storage, database, is_fixing, progress)
+        if is_fixing:
+            storage.make_database(database)
+        for finding, repair in _found(connection, storage, database, progress):
+            is_fixed = is_fixing and finding.kind != "unreadable" and repair(finding)
+            findings.append(replace(finding, is_fixed=is_fixed))
     try:
         findings += [
             Finding("unlisted", name, "", name, "no database of this name is known")
@@ -112,43 +117,33 @@ def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
         )
 
 
-def _check_database(
-    connection: Connection[Any],
-    storage: Storage,
-    database: str,
-    is_fixing: bool,
-    progress: Callable[[int], None],
-) -> list[Finding]:
-    findings: list[Finding] = []
-    if is_fixing:
-        storage.make_database(database)
+def _found(
+    connection: Connection[Any], storage: Storage, database: str, progress: Callable[[int], None]
+) -> Iterator[tuple[Finding, Callable[[Finding], bool]]]:
+    """Yield the differences of a database, each with its repair."""
     expected: set[tuple[str, str]] = set()
     temporaries: set[str] = set()
-    for move, finding in _compared(connection, storage, database):
+    for move, difference in _compared(connection, storage, database):
         progress(1)
         if move.temporary:
             temporaries.add(move.temporary)
         for folder in {move.folder, move.source} - {None}:
-            expected.add((str(folder), move.name))
-            if move.head:
-                expected.add((str(folder), move.head))
-        if finding is not None and _is_still_so(connection, move):
-            # Its move may have ended after the first look, and before the row was read.
-            finding = _compare(storage, move)
-        else:
-            finding = None
-        if finding is not None:
-            if finding.kind == "moved":
-                expected.add((finding.folder, move.name))
-            is_fixable = is_fixing and finding.kind != "unreadable"
-            findings.append(_fix(connection, storage, move, finding) if is_fixable else finding)
+            expected |= {(str(folder), name) for name in (move.name, move.head) if name}
+        if difference is None or not _is_still_so(connection, move):
+            continue
+        # Its move may have ended after the first look, and before the row was read.
+        if found := _compare(storage, move):
+            if found.kind == "moved":
+                expected.add((found.folder, move.name))
+            yield found, partial(_fix, connection, storage, move)
+    put_aside = partial(_put_aside, storage)
     # The folders of an object store are rows only.
     for folder in () if storage.objects else FOLDERS:
         for name in list(storage.names(database, folder)):
-            if (folder, name) not in expected:
-                found = _unlisted(storage, database, folder, name, temporaries)
+            if (folder, name) not in expected and name not in temporaries:
+                found = _unlisted(storage, database, folder, name)
                 if found is not None and not _is_listed_now(connection, database, name):
-                    findings.append(_put_aside(storage, found) if is_fixing else found)
+                    yield found, put_aside
     try:
         for page in storage.objects.pages(database) if storage.objects else ():
             # Read after the page: those that running servers are just storing are not among them.
@@ -156,11 +151,9 @@ def _check_database(
                 UNLISTED, ([name for name, _ in page], [at for _, at in page])
             ).fetchall()
             for (name,) in rows:
-                found = Finding("unlisted", database, "", name, "no row has this object")
-                findings.append(_put_aside(storage, found) if is_fixing else found)
+                yield Finding("unlisted", database, "", name, "no row has this object"), put_aside
     except OSError as failure:
-        findings.append(_unreadable(failure, database, "", storage.address))
-    return findings
+        yield _unreadable(failure, database, "", storage.address), put_aside
 
 
 def filed(connection: Connection[Any], database: str) -> Iterator[list[Move]]:
@@ -237,7 +230,7 @@ def _is_listed_now(connection: Connection[Any], database: str, name: str) -> boo
     return bool(row and row[0])
 
 
-def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Finding) -> Finding:
+def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Finding) -> bool:
     plan: Move | None = move
     if finding.kind != "moved":
         is_there = finding.kind == "changed"
@@ -247,17 +240,13 @@ def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Fin
         plan = Move.of(found[0]) if found else None
     if plan is not None:
         if redo(storage, plan.database, [plan])[0] is not None:
-            return finding
+            return False
         processes = [plan.process] if plan.process else []
         _call(connection, "placed", None, [plan.number], [plan.version], processes)
-    return replace(finding, is_fixed=True)
+    return True
 
 
-def _unlisted(
-    storage: Storage, database: str, folder: str, name: str, temporaries: set[str]
-) -> Finding | None:
-    if name in temporaries:
-        return None
+def _unlisted(storage: Storage, database: str, folder: str, name: str) -> Finding | None:
     with storage.folder(database, folder) as parent:
         try:
             mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
@@ -272,17 +261,13 @@ def _unlisted(
     return Finding("unlisted", database, folder, name, "no row has this file")
 
 
-def _put_aside(storage: Storage, finding: Finding) -> Finding:
+def _put_aside(storage: Storage, finding: Finding) -> bool:
+    if finding.kind == "unsafe":
+        return False
     where = finding.database, finding.folder, finding.name
-    try:
-        if finding.kind == "temporary":
-            storage.unlink(*where)
-        elif finding.kind == "unlisted":
-            storage.put_aside(*where)
-        else:
-            return finding
+    with contextlib.suppress(OSError, ExchangeError):
+        (storage.unlink if finding.kind == "temporary" else storage.put_aside)(*where)
         if not storage.objects:
             storage.synchronise(finding.database, finding.folder)
-    except (OSError, ExchangeError):
-        return finding
-    return replace(finding, is_fixed=True)
+        return True
+    return False
