@@ -61,11 +61,7 @@ class Arrival:
 
 
 class Intake:
-    """Stores messages, many in one batch.
-
-    Messages that arrive during a batch are the next one: a few threads write their files, one call
-    of the journal records them, one pass renames them.
-    """
+    """Stores messages in batches: those that arrive during a batch are the next one."""
 
     def __init__(self, mover: Mover) -> None:
         self._journal = mover.journal

@@ -26,7 +26,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO, cast
@@ -217,8 +217,10 @@ class ObjectStorage(Storage):
         """
         found = self._marker()
         is_restored = found is not None and found.is_ahead(served_seconds, runs)
-        collect_after = time.time() + age.total_seconds() if is_restored else None
-        self._put_marker(found, root_id, served_seconds, runs[0], collect_after)
+        collect_after = found.collect_after if found else 0.0
+        if is_restored:
+            collect_after = time.time() + age.total_seconds()
+        self._put_marker(found, Marker(root_id, served_seconds, runs[0], collect_after))
         return is_restored
 
     def mark(self, root_id: uuid.UUID, served_seconds: float, run: str | None) -> float:
@@ -229,32 +231,25 @@ class ObjectStorage(Storage):
         found = self._marker()
         if found is not None and (found.root != root_id or found.run not in (None, run)):
             raise self._is_foreign()
-        return self._put_marker(found, root_id, served_seconds, run)
+        collect_after = found.collect_after if found else 0.0
+        self._put_marker(found, Marker(root_id, served_seconds, run, collect_after))
+        return collect_after
 
     def is_marked_by(self, run: str | None) -> bool:
         """Return whether the marker is that of a run."""
         found = self._marker()
         return found is not None and found.run == run
 
-    def _put_marker(
-        self,
-        found: Marker | None,
-        root_id: uuid.UUID,
-        served_seconds: float,
-        run: str | None,
-        collect_after: float | None = None,
-    ) -> float:
-        """Write the marker that follows the one that was found; return its `collect_after`."""
-        if collect_after is None:
-            collect_after = found.collect_after if found else 0.0
-        fields = {"root": str(root_id), "served_seconds": served_seconds, "run": run}
-        text = json.dumps({**fields, "collect_after": collect_after}).encode()
+    def _put_marker(self, found: Marker | None, marker: Marker) -> None:
+        """Write the marker that follows the one that was found."""
+        fields = asdict(marker) | {"root": str(marker.root)}
+        del fields["age_seconds"]
         condition = {} if found else {"IfNoneMatch": "*"}
+        text = json.dumps(fields).encode()
         self._request("put_object", Key=self._prefix + MARKER, Body=text, **condition)
         # A store that ignores the condition may have stored that of another journal, too.
-        if not found and not self.is_marked_by(run):
+        if not found and not self.is_marked_by(marker.run):
             raise self._is_foreign()
-        return collect_after
 
     def _is_foreign(self) -> RootForeign:
         return RootForeign(

@@ -24,12 +24,11 @@ from postroad.exchange.web.answers import (
     Requeued,
 )
 from postroad.exchange.web.identity import Client
-from postroad.exchange.web.models import Message, Requeue
+from postroad.exchange.web.models import Message, Requeue, Size
 from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
 from postroad.web.cursors import decode_cursor, encode_cursor
 from postroad.web.pages import Page
 
-MAX_INTEGER = 2**63 - 1
 REPLY = (
     "select exchange._move(r, null) as move from exchange.reply(p_recipient => %s, p_id => %s) r"
 )
@@ -73,7 +72,7 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
     async def get_messages(
         caller: Client,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        max_bytes: Annotated[int, Query(ge=1, le=MAX_INTEGER)] = 20 * 1024 * 1024,
+        max_bytes: Annotated[Size, Query()] = 20 * 1024 * 1024,
         cursor: str | None = None,
     ) -> Response:
         """Return the replies addressed to the caller, oldest first."""

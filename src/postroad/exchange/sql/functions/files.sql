@@ -11,7 +11,7 @@ declare
   v_process exchange.process;
   v_kept    text[];
   v_all     text[];
-  v_parked  bigint;
+  v_parked  exchange.message;
 begin
   select p.* into v_process from exchange.process p where p.id = p_process for update;
   if v_process.id is null then return jsonb_build_object('status', 'CANCELLED'); end if;
@@ -38,8 +38,8 @@ begin
     from exchange.process_file f
     where f.process_id = p_process and f.is_refused and m.number = f.number and cardinality(v_all) = 1 and cardinality(v_kept) = 1
       and m.state = 'deferred' and m.expiries > 3 * v_server.suspect_after
-    returning m.number into v_parked;
-    perform exchange._alert_parked(v_parked) where v_parked is not null;
+    returning m.* into v_parked;
+    perform exchange._alert_parked(v_parked) where v_parked.number is not null;
   end if;
   return jsonb_build_object('status', 'OK', 'state', v_process.state, 'moves', coalesce(
     (select jsonb_agg(exchange._move(m, v)) from exchange.process_file f join exchange.message m on m.number = f.number

@@ -52,7 +52,7 @@ language plpgsql volatile set search_path from current as $$
 declare
   v_process exchange.process;
   v_server  exchange.server;
-  v_parked  bigint;
+  v_parked  exchange.message;
   v_alone   boolean;
 begin
   select s.* into v_server from exchange.server s;
@@ -84,8 +84,8 @@ begin
     from exchange.process_file f
     where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.state = 'queued'
       and (m.failures > v_server.suspect_after or m.expiries > 3 * v_server.suspect_after)
-    returning m.number into v_parked;
-    perform exchange._alert_parked(v_parked) where v_parked is not null;
+    returning m.* into v_parked;
+    perform exchange._alert_parked(v_parked) where v_parked.number is not null;
   end if;
   perform alerts.clear('exchange/in_doubt/' || p_process.id) where p_process.state = 'UNKNOWN';
   perform exchange._note(v_process, p_actor, p_error);
@@ -126,24 +126,21 @@ begin
     perform exchange._alert_corrupt(p_message, p_message.folder is not null);
   else
     perform alerts.clear(format('exchange/corrupt/%s', p_message.number)) where exchange._is_bad(p_message.folder);
-    perform exchange._alert_parked(p_message.number);
+    perform exchange._alert_parked(p_message);
   end if;
 end $$;
 
 -- A message is parked in Error: an alert, and an event for its sender.
-create or replace function exchange._alert_parked(p_number bigint) returns void
+create or replace function exchange._alert_parked(p_message exchange.message) returns void
 language plpgsql volatile set search_path from current as $$
-declare
-  v_message exchange.message;
 begin
-  select m.* into v_message from exchange.message m where m.number = p_number;
   perform alerts.raise(
-    format('exchange/parked/%s', v_message.number), 'exchange', 'error',
-    format('message %s of %s to database %s is parked in Error', v_message.id, v_message.sender, v_message.database_id),
+    format('exchange/parked/%s', p_message.number), 'exchange', 'error',
+    format('message %s of %s to database %s is parked in Error', p_message.id, p_message.sender, p_message.database_id),
     format('%s. When the reason is gone: postroad exchange requeue %s --sender %s',
-      coalesce(v_message.error, 'no reason was given'), v_message.id, v_message.sender));
+      coalesce(p_message.error, 'no reason was given'), p_message.id, p_message.sender));
   perform mbus.post_exchange_events(
-    jsonb_build_object('message', v_message.id, 'sender', v_message.sender, 'database', v_message.database_id, 'kind', v_message.kind,
-                       'state', v_message.state, 'error', v_message.error, 'at', exchange.now()),
-    mbus.trace_headers(v_message.traceparent), null, null, exchange.now() + (select s.events_kept from exchange.server s));
+    jsonb_build_object('message', p_message.id, 'sender', p_message.sender, 'database', p_message.database_id, 'kind', p_message.kind,
+                       'state', p_message.state, 'error', p_message.error, 'at', exchange.now()),
+    mbus.trace_headers(p_message.traceparent), null, null, exchange.now() + (select s.events_kept from exchange.server s));
 end $$;
