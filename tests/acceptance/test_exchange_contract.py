@@ -228,6 +228,8 @@ def test_the_whole_way_of_a_message_and_its_reply(program: ExchangeProgram) -> N
     assert mobile.delete(f"/messages/{message['id']}").status_code == 200
     assert program.files("sales", "Messages") == []
     assert len(program.files("sales", "Log")) == 2
+    shown = program.client("root-1", is_admin=True).get(at).json()
+    assert [one["id"] for one in shown["files"]] == ["m1"]
 
 
 def test_the_same_message_again_is_answered_the_same_and_other_content_is_refused(

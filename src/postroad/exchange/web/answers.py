@@ -228,6 +228,8 @@ class FileShown(_File):
     error: str | None
     database: str
     folder: str | None
+    object: str | None
+    """Name of its content in an object store."""
 
 
 class Step(_Answer):
