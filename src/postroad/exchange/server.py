@@ -34,7 +34,7 @@ from postroad.exchange.maintenance import Maintenance, Upkeep
 from postroad.exchange.mover import Mover
 from postroad.exchange.routes import Routes
 from postroad.postgres.calls import call, select, value
-from postroad.postgres.connections import network_parameters
+from postroad.postgres.connections import parameters
 from postroad.postgres.journal import KEEPALIVES
 from postroad.service import Service
 from postroad.settings import HttpSettings
@@ -196,8 +196,7 @@ class ExchangeServer(Service):
         """Hold the journal's lock on a connection of its own. Raises RootLocked."""
         connection = await psycopg.AsyncConnection.connect(
             self._dsn,
-            **network_parameters(self._dsn)
-            | {"autocommit": True, "application_name": "postroad exchange lock"}
+            **parameters(self._dsn, application_name="postroad exchange lock", autocommit=True)
             | ({} if self._is_pooled else {"options": KEEPALIVES}),
         )
         async for _ in _attempts(LOCK_PATIENCE_SECONDS):
@@ -224,7 +223,7 @@ class ExchangeServer(Service):
             await lock.execute(REMOVE_KILLED, (killed,))
         settings = self.settings
         timeouts = settings.started_timeout, settings.ready_timeout, settings.defer_delay
-        parameters = (
+        shared_facts = (
             f"{host}:{os.getpid()}",
             *(timeout.total_seconds() for timeout in timeouts),
             *(settings.suspect_after, settings.failed_policy, settings.events_kept),
@@ -239,7 +238,7 @@ class ExchangeServer(Service):
                     hint="give each journal a bucket or a prefix of its own",
                 )
             try:
-                (shared,) = await select(lock, "exchange.take_over", root_id, *parameters)
+                (shared,) = await select(lock, "exchange.take_over", root_id, *shared_facts)
             except RootForeign as failure:
                 if not self._storage.is_new:
                     raise
@@ -301,11 +300,10 @@ class ExchangeServer(Service):
     ) -> psycopg.AsyncConnection[Any]:
         """Wait for the end; take the lock again when PostgreSQL was restarted."""
         while not await self.pause(WATCH_SECONDS):
+            with contextlib.suppress(psycopg.Error):
+                await lock.execute("select 1")
             if not lock.closed:
-                with contextlib.suppress(psycopg.Error):
-                    await lock.execute("select 1")
-                if not lock.closed:
-                    continue
+                continue
             try:
                 lock = await self._lock()
                 await call(lock, "exchange.hold", epoch)

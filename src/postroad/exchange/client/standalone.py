@@ -697,16 +697,15 @@ def markers(session: Any, database: str) -> tuple[int, dict[str, str]]:
 def _acknowledge(session: Any, processes: Iterable[str]) -> None:
     """Note that the exchange has these outcomes. It may fail: reporting them again is harmless."""
     statement = "update exchange_marker set is_acked = 1 where process_id = ? and is_acked = 0"
-    try:
+    with _Logged("markers not acknowledged"):
         session.begin("probe")
         for process in processes:
             session.execute(statement, (process,))
         if random.randrange(CLEAN_UP_ONE_IN) == 0:  # noqa: S311 - not a secret
             clean(session, MARKERS_KEPT_DAYS)
         session.commit()
-    except Exception as error:  # noqa: BLE001 - see above
-        logger.debug("markers not acknowledged: %s", error)
-        session.rollback()
+        return
+    session.rollback()
 
 
 def clean(session: Any, days: float) -> None:
@@ -859,11 +858,9 @@ class Exchange:
 
     def quietly(self, call: str, process: str, error: str) -> None:
         """Report a failure if the exchange answers soon; otherwise the process times out."""
-        try:
-            path = self._path(process, call)
+        path = self._path(process, call)
+        with _Logged(f"process {process}: {call} was not reported", logging.WARNING):
             self._call("POST", path, {"error": error[:1000]}, patience=self.patience / 4)
-        except ExchangeClientError as failure:
-            logger.warning("process %s: %s was not reported: %s", process, call, failure)
 
     # All calls of a process in one block.
 

@@ -158,9 +158,8 @@ def file_answer(mover: Mover, move: Move) -> Response:
 
 def answer(value: dict[str, Any], status_code: int = 200) -> Response:
     """Write a protocol answer."""
-    headers = {}
-    if value.get("retry_after") is not None:
-        headers["Retry-After"] = str(int(value["retry_after"]))
+    after = value.get("retry_after")
+    headers = {} if after is None else {"Retry-After": str(int(after))}
     return Response(
         orjson.dumps(value), status_code, headers=headers, media_type="application/json"
     )

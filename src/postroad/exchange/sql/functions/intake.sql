@@ -21,6 +21,7 @@ begin
     select m.* into v_found from exchange.message m
     where m.sender = v_item.sender and lower(m.id) = lower(v_item.id) and m.kind = 'message';
     item := v_item.item;
+    answer := null;
     if v_found.number is null then
       insert into exchange.lane as l (database_id, sender, sequence) values (v_item.database, v_item.sender, 1)
       on conflict on constraint lane_pkey do update set sequence = l.sequence + 1
@@ -35,24 +36,20 @@ begin
         v_item.size, v_item.sha256, v_item.digest, v_item.media_type, v_item.is_group, 'Messages', v_item.traceparent,
         exchange._object(v_item.temporary))
       on conflict do nothing returning m.* into v_found;
-      answer := 'new';
       if found then
+        answer := 'new';
         insert into exchange.move as v (number, temporary) values (v_found.number, v_item.temporary)
         returning v.version into version;
       else
         -- Another transaction has committed the same id: the insert waited for it.
         select m.* into v_found from exchange.message m
         where m.sender = v_item.sender and lower(m.id) = lower(v_item.id) and m.kind = 'message';
-        answer := 'same';
       end if;
-    else
-      answer := 'same';
     end if;
-    if answer = 'same' then
-      answer := case when v_found.id <> v_item.id then 'case'
-                     when v_found.digest <> v_item.digest or v_found.database_id <> v_item.database then 'other'
-                     else 'same' end;
-    end if;
+    answer := case when answer = 'new' then 'new'
+                   when v_found.id <> v_item.id then 'case'
+                   when v_found.digest <> v_item.digest or v_found.database_id <> v_item.database then 'other'
+                   else 'same' end;
     number := v_found.number;
     sequence := v_found.sequence;
     file_name := v_found.file_name;
@@ -60,7 +57,21 @@ begin
     temporary := v_item.temporary;
     is_pending := answer = 'new';
     if answer = 'same' and v_found.state = 'parked' and v_found.folder is null then
-      folder := exchange._bring_again(v_found.number, v_item.temporary);
+      -- Its file was missing: this one replaces it.  It is queued if it was parked because of its file, else it stays parked.
+      update exchange.message m
+      set state = case when m.is_parked_by_file then 'queued' else m.state end,
+          folder = case when m.is_parked_by_file then 'Messages' else 'Error' end,
+          error = case when m.is_parked_by_file then null else m.error end,
+          finished_at = case when m.is_parked_by_file then null else m.finished_at end, is_parked_by_file = false,
+          object = exchange._object(v_item.temporary)
+      where m.number = v_found.number and m.state = 'parked' and m.folder is null returning m.folder into folder;
+      if found then
+        update exchange.move v set temporary = v_item.temporary where v.number = v_found.number;
+        perform alerts.clear(format('exchange/corrupt/%s', v_found.number));
+      else
+        -- Another transaction has done it.
+        select m.folder into folder from exchange.message m where m.number = v_found.number;
+      end if;
     end if;
     if answer = 'same' and v_found.state <> 'parked' then
       -- It was requeued before its file was back: this is the file.
@@ -78,28 +89,6 @@ begin
     end if;
     return next;
   end loop;
-end $$;
-
--- A message whose file was missing is sent again: its file replaces the lost one.  The message is queued if it was parked
--- because of its file, else it stays parked.
-create or replace function exchange._bring_again(p_number bigint, p_temporary text) returns text
-language plpgsql volatile set search_path from current as $$
-declare
-  v_folder text;
-begin
-  update exchange.message m
-  set state = case when m.is_parked_by_file then 'queued' else m.state end,
-      folder = case when m.is_parked_by_file then 'Messages' else 'Error' end,
-      error = case when m.is_parked_by_file then null else m.error end,
-      finished_at = case when m.is_parked_by_file then null else m.finished_at end, is_parked_by_file = false,
-      object = exchange._object(p_temporary)
-  where m.number = p_number and m.state = 'parked' and m.folder is null returning m.folder into v_folder;
-  if found then
-    update exchange.move v set temporary = p_temporary where v.number = p_number;
-    perform alerts.clear(format('exchange/corrupt/%s', p_number));
-  end if;
-  -- Another transaction may have done it.
-  return coalesce(v_folder, (select m.folder from exchange.message m where m.number = p_number));
 end $$;
 
 -- Readable, safe and unique: ids hold no slash, and a sender uses each sequence number once.  Ids may hold `_from_`
