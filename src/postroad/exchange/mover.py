@@ -45,12 +45,7 @@ class Mover:
     """Follows the plan of the journal, as one generation of the server."""
 
     def __init__(
-        self,
-        journal: ExchangeJournal,
-        storage: Storage,
-        threads: Executor,
-        *,
-        creates_databases: bool = True,
+        self, journal: ExchangeJournal, storage: Storage, threads: Executor, creates_databases: bool
     ) -> None:
         self.journal = journal
         self.storage = storage

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from psycopg import AsyncConnection
 from pydantic import StringConstraints
 
 from postroad.exchange import errors
 from postroad.exchange.errors import ContentInvalid, MessageConflict, MessageNotFound
-from postroad.postgres.calls import call, select
+from postroad.postgres.calls import Connection, Row, call, select
 from postroad.web.tokens import hash_token, new_token
 
 ID_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -61,7 +60,7 @@ class NewClient:
 
 
 async def add_client(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     id_: str,
     *,
     is_admin: Annotated[bool, "Administrates the exchange."] = False,
@@ -90,7 +89,7 @@ async def add_client(
 
 
 async def change_client(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     id_: str,
     *,
     is_admin: Annotated[bool | None, "Administrates the exchange."] = None,
@@ -117,7 +116,7 @@ async def change_client(
     await call(connection, "exchange.change_client", id_, *given)
 
 
-async def renew_client(connection: AsyncConnection[Any], id_: str) -> dict[str, str]:
+async def renew_client(connection: Connection, id_: str) -> dict[str, str]:
     """Give a client a new token; the old one ends within two seconds. Raises ClientNotFound.
 
     Example: postroad exchange clients renew erp-1
@@ -127,7 +126,7 @@ async def renew_client(connection: AsyncConnection[Any], id_: str) -> dict[str, 
     return {"token": token}
 
 
-async def remove_client(connection: AsyncConnection[Any], id_: str) -> None:
+async def remove_client(connection: Connection, id_: str) -> None:
     """Remove a client; its messages stay. Raises ClientNotFound.
 
     Example: postroad exchange clients remove erp-1
@@ -136,7 +135,7 @@ async def remove_client(connection: AsyncConnection[Any], id_: str) -> None:
 
 
 async def add_database(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     id_: str,
     *,
     resolution: Annotated[
@@ -158,7 +157,7 @@ async def add_database(
 
 
 async def resolve(
-    connection: AsyncConnection[Any], id_: str, outcome: Outcome, *, by: str | None = None
+    connection: Connection, id_: str, outcome: Outcome, *, by: str | None = None
 ) -> dict[str, Any]:
     """Resolve a process in doubt by hand, after checking the ERP's database.
 
@@ -170,7 +169,7 @@ async def resolve(
 
 
 async def release(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     id_: str,
     *,
     outcome: Annotated[Outcome | None, "What the ERP did."] = None,
@@ -186,7 +185,7 @@ async def release(
 
 
 async def requeue(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     id_: str | None = None,
     *,
     sender: Annotated[str | None, "Whose message, where several have used the id."] = None,
@@ -252,7 +251,7 @@ def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
 
 
 async def replay(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     database: str,
     *,
     from_seq: int | None = None,
@@ -266,14 +265,14 @@ async def replay(
     return int(await call(connection, "exchange.replay", None, database, from_seq, is_skipped))
 
 
-async def restored_in(connection: AsyncConnection[Any], database: str) -> float | None:
+async def restored_in(connection: Connection, database: str) -> float | None:
     """Return after how many seconds a reported restore counts; None: none was reported."""
     seconds: float | None = await call(connection, "exchange.restored_in", database)
     return seconds
 
 
 async def add_route(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     id_: str,
     direction: Literal["in", "out"],
     queue: str,
@@ -295,7 +294,7 @@ async def add_route(
     await call(connection, "exchange.add_route", id_, direction, queue, database, recipient)
 
 
-async def remove_route(connection: AsyncConnection[Any], id_: str) -> bool:
+async def remove_route(connection: Connection, id_: str) -> bool:
     """Remove a route; messages under way arrive. Returns whether it existed.
 
     Example: postroad exchange routes remove orders
@@ -303,16 +302,9 @@ async def remove_route(connection: AsyncConnection[Any], id_: str) -> bool:
     return bool(await call(connection, "exchange.remove_route", id_))
 
 
-async def _end(
-    connection: AsyncConnection[Any],
-    how: str,
-    process: str,
-    outcome: str | None,
-    error: str,
-    by: str | None,
-) -> dict[str, Any]:
-    given = None, None, how, None, process, outcome, error, by
-    answer: dict[str, Any] = await call(connection, "exchange.end_process", *given)
+async def _end(connection: Connection, how: str, process: str, *given: str | None) -> Row:
+    parameters = None, None, how, None, process, *given
+    answer: Row = await call(connection, "exchange.end_process", *parameters)
     judge(answer, process)
     return answer
 

@@ -193,22 +193,9 @@ class Processes:
             await mover.drop(database, "Prepared", list(contents))
             raise
         parameters = NOW, client, process, *given
-        return await self._store(database, process, list(contents), "prepare", *parameters)
+        return await self.store(database, process, list(contents), "prepare", *parameters)
 
-    async def upload(
-        self,
-        client: str,
-        process: str,
-        database: str,
-        name: str,
-        recipient: str | None,
-        file: Uploaded,
-    ) -> dict[str, Any]:
-        """Store a reply that was uploaded before API_3."""
-        parameters = client, process, name, recipient, *file
-        return await self._store(database, process, [file.temporary], "upload_reply", *parameters)
-
-    async def _store(
+    async def store(
         self, database: str, process: str, temporaries: list[str], function: str, *parameters: Any
     ) -> dict[str, Any]:
         """Record replies and rename their files; remove the files that the journal does not name.
@@ -264,11 +251,6 @@ class Processes:
             with contextlib.suppress(PostroadError, psycopg.Error):
                 await self.mover.follow(moves, [process], is_awaited=False)
         return verdict
-
-    async def renew(self, client: str, process: str) -> dict[str, Any]:
-        """Extend the lease of the owner."""
-        parameters = self.journal.epoch, NOW, client, process
-        return judge(await self.journal.call("renew_process", *parameters), process)
 
     async def shown(self, process: str) -> dict[str, Any]:
         """Return a process with its history, as the journal has it. Raises ProcessNotFound."""

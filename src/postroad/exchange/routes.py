@@ -147,12 +147,6 @@ def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
     except ContentInvalid:
         content = stored_json(data)
     id_ = re.sub(r"[^A-Za-z0-9._-]", ".", found["iid"])[-64:].lstrip("._-")
-    return Arrival(
-        sender=f"{SENDER}.{route['id']}"[:64],
-        database=route["database_id"],
-        id=id_,
-        recipient=route["recipient"],
-        order_number=None,
-        content=content,
-        traceparent=found["traceparent"] or None,
-    )
+    sender, traceparent = f"{SENDER}.{route['id']}"[:64], found["traceparent"] or None
+    address = route["database_id"], id_, route["recipient"]
+    return Arrival(sender, *address, None, content, traceparent)

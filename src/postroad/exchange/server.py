@@ -144,8 +144,7 @@ class ExchangeServer(Service):
         try:
             root_id, is_first = await self._join(lock, journal, root_id)
             self._storage.owner = str(journal.epoch)
-            creates = settings.creates_databases
-            mover = Mover(journal, self._storage, threads, creates_databases=creates)
+            mover = Mover(journal, self._storage, threads, settings.creates_databases)
             if is_first:
                 await self._refuse_copy(lock, journal.epoch)
             if objects and is_first:

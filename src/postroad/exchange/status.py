@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from postroad.postgres.calls import call, run
+from postroad.postgres.calls import Connection, Row, call, run
 
 SERVER = (
     "select s.*, (select count(*) from exchange.move) as pending,"
@@ -28,18 +25,18 @@ TRAFFIC = (
 )
 
 
-async def server(connection: AsyncConnection[Any]) -> dict[str, Any]:
+async def server(connection: Connection) -> Row:
     """Return which process serves, since when, and how many file moves are pending."""
     (found,) = await run(connection.cursor(row_factory=dict_row), SERVER)
     return dict(found)
 
 
-async def traffic(connection: AsyncConnection[Any]) -> list[dict[str, Any]]:
+async def traffic(connection: Connection) -> list[Row]:
     """Return per database the messages received so far, and those handed over per second."""
     return await run(connection.cursor(row_factory=dict_row), TRAFFIC)
 
 
-async def process(connection: AsyncConnection[Any], id_: str) -> dict[str, Any] | None:
+async def process(connection: Connection, id_: str) -> Row | None:
     """Return one process with its files, replies and history; None if there is none."""
-    found: dict[str, Any] | None = await call(connection, "exchange.process_shown", id_)
+    found: Row | None = await call(connection, "exchange.process_shown", id_)
     return found

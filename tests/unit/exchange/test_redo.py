@@ -53,7 +53,7 @@ def test_a_lost_file_is_told(storage: Storage) -> None:
 async def test_an_older_plan_is_not_followed_after_a_newer_one(storage: Storage) -> None:
     storage.write("sales", "Prepared", "a.json", b"x")
     with ThreadPoolExecutor(1) as threads:
-        mover = Mover(ExchangeJournal(""), storage, threads)
+        mover = Mover(ExchangeJournal(""), storage, threads, creates_databases=True)
         assert await mover.outcomes([_move("Messages", source="Prepared", version=7)]) == [None]
         assert await mover.outcomes([_move("Prepared", source="Messages", version=3)]) == [None]
     assert list(storage.names("sales", "Messages")) == ["a.json"]

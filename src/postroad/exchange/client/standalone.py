@@ -331,17 +331,13 @@ class Work:
         return {"replies": replies, "results": self._results}
 
 
-_MOMENT = re.compile(r"(\d+-\d+-\d+)[T ](\d+:\d+:\d+)(\.\d+)?(Z|[+-]\d\d:?\d\d)?$")
-
-
 def _moment(text: str) -> float:
     """Parse an ISO timestamp; Python 3.8 accepts neither Z nor five digits of a second."""
-    found = _MOMENT.match(text)
-    if found is None:
-        raise NotAnswered(f"invalid timestamp: {text!r}")
-    zone = (found.group(4) or "Z").replace("Z", "+00:00")
-    whole = datetime.strptime(f"{found.group(1)}T{found.group(2)}{zone}", "%Y-%m-%dT%H:%M:%S%z")
-    return whole.timestamp() + float(found.group(3) or 0.0)
+    padded = re.sub(r"\.(\d+)", lambda found: f".{found.group(1):0<6.6}", text)
+    try:
+        return datetime.fromisoformat(padded.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        raise NotAnswered(f"invalid timestamp: {text!r}") from None
 
 
 # The ERP's database: one class per engine, with the same operations.

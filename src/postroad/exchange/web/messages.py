@@ -16,16 +16,10 @@ from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.operations import is_id, refuse_requeue
 from postroad.exchange.reader import Wanted, read_inline_many
-from postroad.exchange.web.answers import (
-    Accepted,
-    Acknowledged,
-    MessageStatus,
-    ReplyWaiting,
-    Requeued,
-)
+from postroad.exchange.web import answers
 from postroad.exchange.web.identity import Client
 from postroad.exchange.web.models import Message, Requeue, Size
-from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
+from postroad.exchange.web.values import BODY, CONTENT, Endpoints, answer, file_answer
 from postroad.web.cursors import decode_cursor, encode_cursor
 from postroad.web.pages import Page
 
@@ -42,8 +36,8 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
     """Add the calls of messages and of the mailbox of a client."""
     journal = mover.journal
     accepted = {
-        201: {"model": Accepted},
-        200: {"model": Accepted, "description": "A repeated call; the same answer."},
+        201: {"model": answers.Accepted},
+        200: {"model": answers.Accepted, "description": "A repeated call; the same answer."},
     }
 
     @call("POST", "/messages", accepted, 403, 404, 409, *BODY, 507, status_code=201)
@@ -68,7 +62,7 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
             201 if taken["answer"] == "new" else 200,
         )
 
-    @call("GET", "/messages", Page[ReplyWaiting], 422)
+    @call("GET", "/messages", Page[answers.ReplyWaiting], 422)
     async def get_messages(
         caller: Client,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -98,7 +92,7 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
         last = encode_cursor(rows[-1]["number"]) if rows and rows[-1]["has_more"] else None
         return answer({"items": items, "cursor": last})
 
-    @call("GET", "/messages/{id}/status", MessageStatus, 404)
+    @call("GET", "/messages/{id}/status", answers.MessageStatus, 404)
     async def get_status(caller: Client, id: str) -> Response:
         """Return the state of a message that the caller has sent, with the ERP's error."""
         found = await journal.call("message_status", caller.id, known_message(id))
@@ -106,7 +100,7 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
             raise MessageNotFound(f"{caller.id} has sent no message {id}")
         return answer(found)
 
-    @call("GET", "/messages/{id}/content", FILE_CONTENT, 404)
+    @call("GET", "/messages/{id}/content", CONTENT, 404)
     async def get_content(caller: Client, id: str) -> Response:
         """Return the bytes of a large reply."""
         rows = await journal.rows(REPLY, caller.id, known_message(id))
@@ -114,7 +108,7 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
             raise MessageNotFound(f"there is no message {id} for {caller.id}")
         return file_answer(mover, Move.of(rows[0]["move"]))
 
-    @call("DELETE", "/messages/{id}", Acknowledged, 404)
+    @call("DELETE", "/messages/{id}", answers.Acknowledged, 404)
     async def delete_message(caller: Client, id: str) -> Response:
         """Acknowledge a reply; it goes to Log. Repeatable."""
         found = await journal.call("ack", journal.epoch, caller.id, known_message(id))
@@ -126,7 +120,7 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
 
     administrate = replace(call, tag="administration")
 
-    @administrate("POST", "/messages/{id}/requeue", Requeued, 403, 404, 409, *BODY)
+    @administrate("POST", "/messages/{id}/requeue", answers.Requeued, 403, 404, 409, *BODY)
     async def requeue(caller: Client, id: str, given: Requeue | None = None) -> Response:
         """Hand a parked or deferred message out again."""
         caller.require_admin()

@@ -13,25 +13,20 @@ from starlette.responses import Response
 
 from postroad.exchange.errors import FileNotInProcess, NotAllowed, ProcessNotFound
 from postroad.exchange.files import write_all
+from postroad.exchange.journal import NOW
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
-from postroad.exchange.operations import Id
+from postroad.exchange.operations import Id, judge
 from postroad.exchange.processes import CANCELLED, Call, Processes, Uploaded
 from postroad.exchange.web.answers import Prepared, ProcessShown, Renewed, Started, Stored
 from postroad.exchange.web.identity import Caller, Client
 from postroad.exchange.web.models import Choose, Ended, Prepare, Release, Resolve, Start
-from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
+from postroad.exchange.web.values import BODY, CONTENT, RAW_BODY, Endpoints, answer, file_answer
 from postroad.web.errors import BodyTooLarge
 
 _PROCESS_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
 WRITE_BYTES = 1 << 20
-RAW_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
 
 
 def is_process_id(text: str) -> bool:
@@ -41,7 +36,7 @@ def is_process_id(text: str) -> bool:
 
 def add_processes(call: Endpoints, processes: Processes) -> None:
     """Add the calls of processes."""
-    mover = processes.mover
+    mover, journal = processes.mover, processes.journal
 
     async def end(how: Call, caller: Caller, id: str, given: Ended | None = None) -> Response:
         error = given.error if given else None
@@ -70,7 +65,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
         """API_4: the ERP has committed."""
         return await end("commit", caller, id)
 
-    @call("GET", "/{id}/files/{name}", FILE_CONTENT, 403, 404)
+    @call("GET", "/{id}/files/{name}", CONTENT, 403, 404)
     async def get_file(caller: Client, id: str, name: str) -> Response:
         """Return the bytes of a large file of a process."""
         found = await processes.shown(known(id))
@@ -107,7 +102,9 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
             # Before the body is received, and again in the journal.
             raise NotAllowed("the process is another client's")
         uploaded = await _receive(request, mover, database, processes.settings.upload_limit)
-        verdict = await processes.upload(caller.id, id, database, name, recipient, uploaded)
+        parameters = caller.id, id, name, recipient, *uploaded
+        temporaries = [uploaded.temporary]
+        verdict = await processes.store(database, id, temporaries, "upload_reply", *parameters)
         if verdict["status"] == "OK":
             verdict |= {"name": name, "size": uploaded.size, "sha256": uploaded.sha256}
         return answer(verdict)
@@ -125,7 +122,8 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
     @call("POST", "/{id}/renew", Renewed, 403, 404)
     async def renew(caller: Client, id: str) -> Response:
         """Extend the lease of a process."""
-        return answer(await processes.renew(caller.id, known(id)))
+        parameters = journal.epoch, NOW, caller.id, known(id)
+        return answer(judge(await journal.call("renew_process", *parameters), id))
 
     @call("POST", "/{id}/resolve", Prepared, 403, 404, 409, *BODY)
     async def resolve(caller: Client, id: str, given: Resolve) -> Response:

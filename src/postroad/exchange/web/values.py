@@ -38,18 +38,16 @@ MAX_ERROR_LENGTH = 10_000
 
 # The failures of every call with a body.
 BODY = (413, 415, 422)
-FILE_CONTENT: dict[int | str, dict[str, Any]] = {
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_DIGEST = {"description": "SHA-256 of the bytes, in hexadecimal.", "schema": {"type": "string"}}
+CONTENT: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The stored bytes, in their own media type.",
-        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
-        "headers": {
-            "X-Content-SHA256": {
-                "description": "SHA-256 of the bytes, in hexadecimal.",
-                "schema": {"type": "string"},
-            }
-        },
+        "content": {"*/*": _BINARY},
+        "headers": {"X-Content-SHA256": _DIGEST},
     }
 }
+RAW_BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
 
 
 def _storable(text: str) -> str:
