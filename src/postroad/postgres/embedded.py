@@ -15,6 +15,7 @@ user to leave stops it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import time
@@ -165,10 +166,13 @@ class EmbeddedServer:
     def home(self) -> Path:
         """The folder of the server, which needs no programs of PostgreSQL."""
         folder = (self.folder or data_folder_default()).absolute()
-        home = server_user().reachable(folder / "postgres")
-        if home != folder / "postgres":
-            facts = {"folder": str(folder), "instead": str(home)}
-            logger.warning("data_folder_unreachable", extra=facts)
+        wanted = folder / "postgres"
+        if server_user().can_reach(wanted):
+            return wanted
+        name = hashlib.sha256(str(wanted).encode()).hexdigest()[:12]
+        home = SYSTEM_FOLDER / "folders" / f"postgres-{name}"
+        facts = {"folder": str(folder), "instead": str(home)}
+        logger.warning("data_folder_unreachable", extra=facts)
         return home
 
     @cached_property

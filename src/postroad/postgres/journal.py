@@ -66,11 +66,6 @@ class Journal:
         self._idle: list[Connection] = []
         self._slots = asyncio.Semaphore(connections)
 
-    async def open(self) -> None:
-        """Connect once, so that a wrong address fails at the start."""
-        async with self.connection():
-            pass
-
     async def close(self) -> None:
         """Close the idle connections; a later call opens one again."""
         while self._idle:

@@ -50,7 +50,13 @@ class Subscription:
 
     def cancel(self) -> None:
         """Cancel the subscription; a second call does nothing."""
-        self.hub._remove(self)
+        subscriptions = self.hub._subscriptions
+        remaining = subscriptions.get(self.channel, [])
+        if self in remaining:
+            remaining.remove(self)
+            if not remaining:
+                del subscriptions[self.channel]
+            self.hub._woken.set()
 
 
 class ListenHub(ConnectedService):
@@ -137,11 +143,3 @@ class ListenHub(ConnectedService):
         except Exception:
             # One subscriber's error must not affect the others.
             logger.exception("listen_callback_failed", extra={"channel": notice.channel})
-
-    def _remove(self, subscription: Subscription) -> None:
-        remaining = self._subscriptions.get(subscription.channel, [])
-        if subscription in remaining:
-            remaining.remove(subscription)
-            if not remaining:
-                del self._subscriptions[subscription.channel]
-            self._woken.set()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import pwd
 import shutil
@@ -68,13 +67,6 @@ class ServerUser:
         there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
         command = ["/bin/sh", "-c", 'cd "$1" 2>/dev/null', "sh", str(there)]
         return self.run(command).returncode == 0
-
-    def reachable(self, folder: Path) -> Path:
-        """Return the folder, or its replacement where the user cannot reach it."""
-        if self.can_reach(folder):
-            return folder
-        name = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
-        return SYSTEM_FOLDER / "folders" / f"{folder.name}-{name}"
 
 
 def server_user() -> ServerUser:

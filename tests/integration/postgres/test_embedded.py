@@ -245,7 +245,7 @@ def test_an_option_that_the_server_refuses_is_reported(
 def test_a_folder_that_is_closed_to_the_servers_user_is_replaced(
     folder: Path, server_bin_folder: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroad.postgres.server_user.SYSTEM_FOLDER", folder / "system")
+    monkeypatch.setattr("postroad.postgres.embedded.SYSTEM_FOLDER", folder / "system")
     closed = folder / "closed"
     closed.mkdir(mode=0o700)
     with EmbeddedServer(closed / "data", bin_folder=server_bin_folder) as server:
