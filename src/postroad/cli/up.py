@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from postroad.cli.log_file import ServiceLogStream
 from postroad.cli.output import print_table
 from postroad.cli.parts import PARTS, Part, PartContext, find_part
 from postroad.cli.supervisor import Reporter, ServicePlan, Supervisor
-from postroad.cli.up_lock import UpLock
+from postroad.cli.up_lock import up_lock
 from postroad.console.accounts import FIRST_ACCOUNT, Accounts
 from postroad.postgres.connections import open_async_pool
 from postroad.postgres.embedded import EmbeddedService
@@ -71,17 +72,20 @@ def up(
     elif not wishes["has_sample"]:
         parts = [part for part in parts if not part.is_sample]
     http = application.settings.http.override(host=wishes["host"], port=wishes["port"])
-    with UpLock(application.data_folder, application.named_database) as lock:
+    with up_lock(application.data_folder, application.named_database) as set_url:
         # Check this before the database is started.
         listen(http.host, http.port).close()
         application.set_up_logs(ServiceLogStream())
         spans.record()
-        uvloop.run(_up(application, parts, wishes, lock))
+        uvloop.run(_up(application, parts, wishes, set_url))
     click.echo("stopped")
 
 
 async def _up(
-    application: Application, parts: list[Part], wishes: dict[str, Any], lock: UpLock
+    application: Application,
+    parts: list[Part],
+    wishes: dict[str, Any],
+    set_url: Callable[[str | None], None],
 ) -> None:
     stopping = stop_event()
     # Exited in reverse order: the services end before the database.
@@ -118,7 +122,7 @@ async def _up(
             starting.cancel()
             return
         starting.result()
-        lock.write(mounts.url)
+        set_url(mounts.url)
         _print_addresses(context, mounts.url, password)
         if wishes["seconds"] is not None:
             asyncio.get_running_loop().call_later(wishes["seconds"], stopping.set)

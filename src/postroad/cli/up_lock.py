@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 from postroad.errors import PostroadError
 from postroad.postgres.locks import open_lock, try_lock
@@ -17,41 +18,35 @@ class AlreadyUp(PostroadError, code="already_up", kind="refused"):
     """Another `postroad up` runs on the same data folder."""
 
 
-class UpLock:
-    """Held while `up` runs; its file contains the process and its URL. A context manager."""
+@contextmanager
+def up_lock(folder: Path, named_database: str | None) -> Iterator[Callable[[str | None], None]]:
+    """Hold the lock while `up` runs; its file contains the process and the URL that is set."""
+    # One machine may serve several configured databases, but the embedded one only once.
+    mark = named_database and hashlib.sha256(named_database.encode()).hexdigest()[:12]
+    descriptor = open_lock(make_data_folder(folder) / (f"up-{mark}.lock" if mark else "up.lock"))
 
-    def __init__(self, folder: Path, named_database: str | None) -> None:
-        # One machine may serve several configured databases, but the embedded one only once.
-        mark = named_database and hashlib.sha256(named_database.encode()).hexdigest()[:12]
-        self._path = folder / (f"up-{mark}.lock" if mark else "up.lock")
-        self._descriptor = -1
+    def set_url(url: str | None) -> None:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
 
-    def __enter__(self) -> Self:
-        make_data_folder(self._path.parent)
-        self._descriptor = open_lock(self._path)
-        if not try_lock(self._descriptor):
-            holder = self._read()
-            os.close(self._descriptor)
+    try:
+        if not try_lock(descriptor):
+            holder = _read(descriptor)
             url = holder.get("url")
             who = f"pid {holder.get('pid', '?')}" + (f", {url}/console" if url else "")
             raise AlreadyUp(
-                f"Postroad is already running on {self._path.parent} ({who})",
+                f"Postroad is already running on {folder} ({who})",
                 hint="stop it with Ctrl-C first, or use another --data-folder",
             )
-        self.write(None)
-        return self
+        set_url(None)
+        yield set_url
+    finally:
+        os.close(descriptor)
 
-    def write(self, url: str | None) -> None:
-        """Write the process that holds the lock, and its URL."""
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
 
-    def _read(self) -> dict[str, object]:
-        try:
-            found = json.loads(os.pread(self._descriptor, 4096, 0))
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+def _read(descriptor: int) -> dict[str, object]:
+    try:
+        found = json.loads(os.pread(descriptor, 4096, 0))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
