@@ -204,10 +204,6 @@ class Service:
         if self._task is not None:
             self._task.cancel()
 
-    def is_cancelled(self) -> bool:
-        """Check whether the task is being cancelled, as opposed to awaiting a cancelled task."""
-        return self._task is not None and self._task.cancelling() > 0
-
     async def join_or(self, event: asyncio.Event) -> bool:
         """Wait until the service ends or the event is set; return whether it ended.
 
@@ -246,7 +242,9 @@ class Service:
             await self.run()
             self._check_end()
         except asyncio.CancelledError as cancelled:
-            if self.is_cancelled() and (self._reports_to is None or self.stopping.is_set()):
+            # As opposed to awaiting a task that was cancelled.
+            is_own = self._task is not None and self._task.cancelling() > 0
+            if is_own and (self._reports_to is None or self.stopping.is_set()):
                 raise
             # Cancelled by its own code, or it awaited a task that was cancelled.
             failure = RuntimeError(f"{self.name} was cancelled")
@@ -319,11 +317,12 @@ class LoopThread:
         self._is_ready = threading.Event()
         self._failure: BaseException | None = None
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Begin to run in the background; a second call does nothing."""
         if self._thread is None and not self.stopping.is_set():
             self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
             self._thread.start()
+        return self
 
     def ready(self) -> None:
         """Wait until the service does its work; raise its error if it never will."""

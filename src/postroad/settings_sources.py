@@ -26,6 +26,7 @@ CONFIG_FILE_VARIABLE = "POSTROAD_CONFIG_FILE"
 CONFIG_FILES_DEFAULT = (Path("postroad.toml"), Path("/etc/postroad/postroad.toml"))
 # Read by the test suite and the shipped pytest plugin, not by the server.
 PREFIX_OF_TESTS = "POSTROAD_TEST_"
+HINT = "`postroad config show` lists every setting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +126,8 @@ def _refuse_unknown_variables() -> None:
         if not is_ours or name == CONFIG_FILE_VARIABLE:
             continue
         if name.removeprefix(PREFIX).partition("__")[0] not in known:
-            raise ConfigurationError(
-                f"unknown setting in the environment: {variable}",
-                hint="`postroad config show` lists every setting",
-            )
+            message = f"unknown setting in the environment: {variable}"
+            raise ConfigurationError(message, hint=HINT)
 
 
 def _configuration_error(invalid: pydantic.ValidationError, file: Path | None) -> Exception:
@@ -139,9 +138,7 @@ def _configuration_error(invalid: pydantic.ValidationError, file: Path | None) -
         unknown = fault["type"] == "extra_forbidden"
         lines.append(f"unknown setting {name}" if unknown else f"{name}: {fault['msg']}")
     where = f" (environment or {file})" if file else ""
-    return ConfigurationError(
-        "; ".join(lines) + where, hint="`postroad config show` lists every setting"
-    )
+    return ConfigurationError("; ".join(lines) + where, hint=HINT)
 
 
 def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -165,6 +162,4 @@ def _shown(name: str, value: Any) -> Any:
         return shown_duration(value)
     if isinstance(value, dict | tuple) and not value:
         return None
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -75,8 +75,8 @@ class Supervised(Service):
         """The process in which it runs now."""
         if self.service is None or not self.service.is_running:
             return None
-        found = getattr(self.service, "pid", os.getpid())
-        return found if isinstance(found, int) else None
+        found: int | None = getattr(self.service, "pid", os.getpid())
+        return found
 
     async def run(self) -> None:
         """Start, watch and restart it until stopped."""
@@ -102,8 +102,7 @@ class Supervised(Service):
                     backoff.reset()
                 self.restarts += 1
                 self._enter("waiting")
-                delay = max(backoff.next_seconds(), self._away_seconds)
-                self._away_seconds = 0.0
+                delay, self._away_seconds = max(backoff.next_seconds(), self._away_seconds), 0.0
                 extra = {"service": self.name, "reason": self.error, "restart_in": delay}
                 logger.warning("service_ended", extra=extra)
                 await self.pause(delay)
@@ -152,8 +151,7 @@ class Supervised(Service):
             await service.has_ended(STOP_TIMEOUT_SECONDS)
 
     def _enter(self, state: str) -> None:
-        self.state = state
-        self.since = datetime.now(UTC)
+        self.state, self.since = state, datetime.now(UTC)
         self._on_change()
 
 

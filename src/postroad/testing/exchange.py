@@ -12,7 +12,7 @@ from postroad.service import LoopThread
 from postroad.settings import ExchangeSettings
 
 
-class RunningExchange:
+class RunningExchange(LoopThread):
     """An exchange on a database that has its schema, with its folders in `root`.
 
     Use it with `with`, or call `start` and `stop`. `settings` shortens time-outs and the like.
@@ -23,12 +23,12 @@ class RunningExchange:
     ) -> None:
         self._dsn = dsn
         self._server = ExchangeServer(dsn, Path(root), settings or ExchangeSettings(), port=0)
-        self._thread = LoopThread(self._server)
+        super().__init__(self._server)
 
     @property
     def url(self) -> str:
         """Where it listens."""
-        if not self._thread.is_running:
+        if not self.is_running:
             raise RuntimeError("the exchange was not started")
         return self._server.url
 
@@ -41,15 +41,6 @@ class RunningExchange:
 
     def start(self) -> Self:
         """Start it and wait until it serves; raise what it failed with."""
-        self._thread.__enter__()
+        super().start()
+        self.ready()
         return self
-
-    def stop(self) -> None:
-        """Stop it in order; a second call does nothing."""
-        self._thread.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()

@@ -92,15 +92,12 @@ class TestServer:
         # Copies the files; the default writes each page to the log, which takes some CPU more.
         self._administer("create database {} template {} strategy file_copy", name, template)
         if template != "template0":
-            self._adopt(name)
+            # The bus of a clone keeps the template's node name, which maintenance would change.
+            with psycopg.connect(self.dsn(name), autocommit=True) as connection:
+                found = connection.execute("select to_regproc('mbus._stay') is not null").fetchone()
+                if found and found[0]:
+                    connection.execute("select mbus._stay()")
         return name
-
-    def _adopt(self, name: str) -> None:
-        """Let the bus of a clone keep the template's node name; maintenance would change it."""
-        with psycopg.connect(self.dsn(name), autocommit=True) as connection:
-            found = connection.execute("select to_regproc('mbus._stay') is not null").fetchone()
-            if found and found[0]:
-                connection.execute("select mbus._stay()")
 
     def drop(self, name: str) -> None:
         """Drop a database, also one with connections, and the roles named after it."""
