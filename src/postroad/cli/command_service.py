@@ -1,4 +1,11 @@
-"""Another command as a service, for programs that need their own process, such as Celery."""
+"""Other commands as services, for programs that need their own process, such as Celery.
+
+With `postroad exchange serve --workers N` several servers share one port. Each worker has a
+listening socket of its own; the kernel spreads the connections over them. The parent opens the
+sockets and keeps them open, so that a connection waits, and is not refused, while a worker is
+restarted. SIGHUP restarts the workers one by one, with the code that is installed then: a new one
+serves before the old one stops.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +23,8 @@ from postroad.service import Service, first_of
 
 GRACE_SECONDS = 15.0
 PIECE_BYTES = 65_536
+WATCH_SECONDS = 0.5
+START_SECONDS = 60.0
 # The kernel terminates the command when its parent ends, however that happens.
 ENTRY = """
 import ctypes, os, sys
@@ -97,3 +106,57 @@ class CommandService(Service):
             lines = [line for line in piece.decode(errors="replace").splitlines() if line.strip()]
             last = lines[-1][:300] if lines else last
         return last
+
+
+class Workers(Service):
+    """Runs a command once for each listening socket, and again when it has ended."""
+
+    def __init__(
+        self,
+        context: PartContext,
+        command: Sequence[str],
+        listeners: Sequence[socket.socket],
+        *,
+        url: str,
+    ) -> None:
+        super().__init__("exchange workers")
+        self.url = url
+        self._context = context
+        self._command = command
+        self._listeners = listeners
+
+    async def run(self) -> None:
+        """Keep a worker running for each socket."""
+        workers: list[CommandService] = []
+        restart = asyncio.Event()
+        try:
+            workers += await asyncio.gather(*map(self._start, self._listeners))
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, restart.set)
+            self.announce_ready()
+            while not await self.pause(WATCH_SECONDS):
+                is_restart = restart.is_set()
+                restart.clear()
+                for place, worker in enumerate(workers):
+                    if not is_restart and worker.is_running:
+                        continue
+                    try:
+                        workers[place] = await self._start(self._listeners[place])
+                    except (RuntimeError, TimeoutError):
+                        # It is logged; the next attempt follows.
+                        continue
+                    await _stop(worker)
+        finally:
+            await asyncio.gather(*map(_stop, workers))
+
+    async def _start(self, listener: socket.socket) -> CommandService:
+        """Start a worker and wait until it serves."""
+        worker = CommandService(
+            "exchange worker", self._context, [*self._command, "--json"], listener=listener
+        )
+        async with asyncio.timeout(START_SECONDS):
+            return await worker.__aenter__()
+
+
+async def _stop(worker: CommandService) -> None:
+    worker.request_stop()
+    await worker.has_ended()

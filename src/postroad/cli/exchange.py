@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+import psycopg
 import uvloop
 from rich.progress import Progress
 
+from postroad.cli.command_service import Workers
+from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, command, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
-from postroad.cli.exchange_context import (
-    as_root,
-    exchange_connection,
-    exchange_root,
-    exchange_run,
-    installed,
-)
-from postroad.cli.exchange_workers import Workers
-from postroad.cli.output import print_json, print_records, print_result
+from postroad.cli.output import print_records, print_result
 from postroad.cli.parts import PartContext
 from postroad.exchange import operations, status
 from postroad.exchange import resources as lists
@@ -30,8 +27,11 @@ from postroad.exchange.check import check as compare
 from postroad.exchange.export import export
 from postroad.exchange.files import Storage, open_storage
 from postroad.exchange.server import ExchangeServer
+from postroad.postgres import connect, install, migrator
 from postroad.postgres.calls import Connection
 from postroad.web.server import listen_shared
+
+T = TypeVar("T")
 
 FOLLOW_SECONDS = 10.0
 
@@ -42,6 +42,54 @@ def exchange() -> None:
 
     Example: postroad exchange serve --root /var/lib/postroad/exchange --port 8420
     """
+
+
+def exchange_root(application: Application) -> Path | str:
+    """Return the configured root, or the folder `exchange` in the data folder."""
+    configured = application.settings.exchange.root
+    if configured is not None:
+        return configured
+    return application.embedded_server().home.parent / "exchange"
+
+
+def as_root(value: str) -> Path | str:
+    """Parse an option: a folder, or `s3://bucket/prefix`."""
+    return value if value.startswith("s3://") else Path(value)
+
+
+def installed(application: Application, dsn: str) -> None:
+    """Install missing schemas, so that the first command on a fresh database works.
+
+    A configured database that has the schemas is not upgraded: that is the operator's decision.
+    """
+    with connect(dsn) as connection:
+        for schema in SCHEMAS:
+            is_there = migrator.status(connection, schema).is_installed
+            connection.rollback()
+            if application.named_database is None or not is_there:
+                install(connection, schema)
+
+
+@contextmanager
+def exchange_connection(application: Application) -> Iterator[psycopg.Connection]:
+    """Yield a connection to an installed journal; commits at the end."""
+    with application.database() as dsn:
+        installed(application, dsn)
+        with connect(dsn, is_pooled=application.settings.database.is_pooled) as connection:
+            yield connection
+
+
+def exchange_run(
+    application: Application,
+    do: Callable[[Connection], Awaitable[T]],
+    /,
+    *,
+    is_dry_run: bool = False,
+) -> T:
+    """Run an operation on an installed journal."""
+    with application.database() as dsn:
+        installed(application, dsn)
+        return application.run(do, is_dry_run=is_dry_run, dsn=dsn)
 
 
 def _run(application: Application, do: Any, /, *, is_dry_run: bool = False) -> Any:
@@ -126,10 +174,8 @@ def serve(
             )
 
         def announce() -> None:
-            if as_json:
-                print_json({"url": server.url}, is_line=True)
-            else:
-                click.echo(f"exchange serves on {server.url}/exchange/v1 (Ctrl-C stops it)")
+            sentence = f"exchange serves on {server.url}/exchange/v1 (Ctrl-C stops it)"
+            print_result({"url": server.url}, sentence, as_json=as_json, is_line=True)
 
         uvloop.run(run_service(server, announce))
 
@@ -189,9 +235,7 @@ def check(
 
         findings = compare(connection, storage, is_fixing=is_fixing, progress=advance)
     if findings or as_json:
-        columns = ("kind", "database", "folder", "name", "detail", "is_fixed")
-        rows = [{name: getattr(one, name) for name in columns} for one in findings]
-        print_records(rows, as_json=as_json)
+        print_records(findings, as_json=as_json)
     else:
         click.echo("rows and folders agree")
     if any(not one.is_fixed or one.kind in ("missing", "changed") for one in findings):

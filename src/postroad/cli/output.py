@@ -60,7 +60,7 @@ def print_json(value: Any, *, is_line: bool = False) -> None:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None
 ) -> None:
-    """Print rows under their columns; numbers are right-aligned."""
+    """Print rows under the names of their columns; numbers are right-aligned."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(
@@ -68,7 +68,9 @@ def print_table(
             for row in rows
             if row[index] is not None
         )
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            column.replace("_", " "), justify="right" if numeric else "left", overflow="fold"
+        )
     for row in rows:
         # Text and not markup: a queue's data may contain square brackets.
         table.add_row(*(Text(_shown(value)) for value in row))
@@ -90,14 +92,13 @@ def print_records(
         click.echo(empty, err=True)
     else:
         names = columns or list(rows[0])
-        heads = [name.replace("_", " ") for name in names]
-        print_table(heads, [[row[name] for name in names] for row in rows])
+        print_table(names, [[row[name] for name in names] for row in rows])
 
 
-def print_result(result: Any, sentence: str, *, as_json: bool) -> None:
+def print_result(result: Any, sentence: str, *, as_json: bool, is_line: bool = False) -> None:
     """Print the result of a command as JSON, or a sentence about it."""
     if as_json:
-        print_json(result)
+        print_json(result, is_line=is_line)
     else:
         click.echo(sentence)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from postroad.cli.exchange_context import exchange_root
+from postroad.cli.exchange import exchange_root
 from postroad.cli.parts import PartContext
 from postroad.cli.sample import SampleListener
 from postroad.exchange import operations

@@ -13,7 +13,7 @@ from postroad import __version__
 from postroad.bridge.addresses import Addresses
 from postroad.bus import AsyncBus
 from postroad.cli.coordination_databases import NAMES, find_databases
-from postroad.cli.exchange_context import exchange_root
+from postroad.cli.exchange import exchange_root
 from postroad.cli.parts import PartContext
 from postroad.cli.parts_intake import make_context
 from postroad.console.accounts import Accounts

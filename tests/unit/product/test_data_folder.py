@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroad.cli.context import Application
-from postroad.cli.exchange_context import exchange_root
+from postroad.cli.exchange import exchange_root
 from postroad.cli.main import main
 from postroad.postgres import embedded
 from postroad.postgres.binaries import Binaries
