@@ -17,15 +17,14 @@ from postroad.alerts import (
     operations,
 )
 from postroad.alerts import resources as lists
-from postroad.alerts.channel import Channel, open_channels, select_channels
+from postroad.alerts.channel import open_channels, select_channels
 from postroad.alerts.reporting import clear_alert, raise_alert
 from postroad.cli.context import Application, command, run_service
 from postroad.cli.derived import action_command, list_command
 from postroad.cli.output import print_records
 from postroad.cli.parts import PartContext
-from postroad.postgres.connections import connect_async
+from postroad.postgres.calls import Connection
 from postroad.service import Service, Together
-from postroad.settings.alerts import AlertsSettings
 
 NO_CHANNEL = (
     "no channel is configured; set one, for example\n"
@@ -66,20 +65,9 @@ def test(application: Application, names: tuple[str, ...], as_json: bool) -> Non
     settings = application.settings.alerts
     channels = open_channels(settings)
     chosen = select_channels(channels, names)
-    outcomes: list[dict[str, Any]] = []
-    if chosen:
-        with application.database() as dsn:
-            outcomes = asyncio.run(_test(dsn, channels, chosen, settings))
-    print_records(outcomes, as_json=as_json, empty=NO_CHANNEL)
-    if any(outcome["outcome"] != "sent" for outcome in outcomes):
-        raise click.exceptions.Exit(1)
 
-
-async def _test(
-    dsn: str, channels: list[Channel], chosen: list[Channel], settings: AlertsSettings
-) -> list[dict[str, Any]]:
-    outcomes = []
-    async with await connect_async(dsn, autocommit=True) as connection:
+    async def send(connection: Connection) -> list[dict[str, Any]]:
+        outcomes = []
         await operations.set_channels(connection, channels)
         for channel in chosen:
             outcome, error = "sent", None
@@ -89,7 +77,12 @@ async def _test(
                 outcome, error = "failed", str(failure)
             facts = {"channel": channel.name, "address": channel.address}
             outcomes.append({**facts, "outcome": outcome, "error": error})
-    return outcomes
+        return outcomes
+
+    outcomes = application.run(send, autocommit=True) if chosen else []
+    print_records(outcomes, as_json=as_json, empty=NO_CHANNEL)
+    if any(outcome["outcome"] != "sent" for outcome in outcomes):
+        raise click.exceptions.Exit(1)
 
 
 @command(alerts)

@@ -19,7 +19,7 @@ from postroad.bridge.resources import BRIDGES, DRAIN, PAUSE, RESUME, SHARDS, STA
 from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.context import Application, command, pass_application, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
-from postroad.cli.output import print_json, print_result
+from postroad.cli.output import print_result
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 from postroad.settings import BridgeDefinition
@@ -98,13 +98,11 @@ def add(
     else:
         made = _run_at(application, lambda addresses: operations.add(addresses, definition, name))
         facts, done = asdict(made), f"bridge {made.name} added"
-    if as_json:
-        print_json({**facts, "is_dry_run": is_dry_run})
-        return
     there = facts["queue_at_target"] or facts["queue"]
-    click.echo(f"{done}: {facts['source']} {facts['queue']} → {facts['target']} {there}")
+    sentence = f"{done}: {facts['source']} {facts['queue']} → {facts['target']} {there}"
     if not is_dry_run:
-        click.echo("run it with: postroad bridge run   (postroad up does so, too)")
+        sentence += "\nrun it with: postroad bridge run   (postroad up does so, too)"
+    print_result({**facts, "is_dry_run": is_dry_run}, sentence, as_json=as_json)
 
 
 def _drain() -> click.Command:

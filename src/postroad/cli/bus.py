@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
@@ -24,12 +24,10 @@ from postroad.cli.output import (
     print_json,
     print_records,
     print_result,
-    print_table,
 )
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 
-_MESSAGE_COLUMNS = ("iid", "added", "headers", "properties", "data")
 # Omitted: every message has them, and they are equal for all messages of a queue.
 _USUAL_HEADERS = {"seenby", "source_db", "destination", "enqueue_time"}
 
@@ -241,30 +239,28 @@ def tail(
             poll_interval = application.settings.bus.poll_interval
             with bus.subscribe(queue, consumer, poll_interval=poll_interval) as messages:
                 for message in itertools.islice(messages, count):
-                    _print_messages([message], as_json=as_json, is_line=True)
+                    if as_json:
+                        print_json(dataclasses.asdict(message), is_line=True)
+                        continue
+                    added = message.added.astimezone().isoformat(sep=" ", timespec="milliseconds")
+                    click.echo(f"{added}  {message.iid}  {_shown(message.data)}")
 
 
-def _print_messages(messages: Iterable[Message], *, as_json: bool, is_line: bool = False) -> None:
-    """Print messages; as JSON, one object per line if they arrive one by one."""
-    found = list(messages)
+def _print_messages(messages: Sequence[Message], *, as_json: bool) -> None:
     if as_json:
-        documents: list[Any] = [dataclasses.asdict(message) for message in found]
-        for document in documents if is_line else [documents]:
-            print_json(document, is_line=is_line)
-    elif is_line:
-        for message in found:
-            added = message.added.astimezone().isoformat(sep=" ", timespec="milliseconds")
-            click.echo(f"{added}  {message.iid}  {_shown(message.data)}")
-    elif not found:
-        click.echo("there is no message", err=True)
+        print_json([dataclasses.asdict(message) for message in messages])
     else:
-        print_table(_MESSAGE_COLUMNS, [_row(message) for message in found])
+        print_records([*map(_row, messages)], as_json=False, empty="there is no message")
 
 
-def _row(message: Message) -> tuple[Any, ...]:
-    headers = {k: v for k, v in message.headers.items() if k not in _USUAL_HEADERS}
-    properties = dict(message.properties)
-    return message.iid, message.added, headers or None, properties or None, _shown(message.data)
+def _row(message: Message) -> dict[str, Any]:
+    return {
+        "iid": message.iid,
+        "added": message.added,
+        "headers": {k: v for k, v in message.headers.items() if k not in _USUAL_HEADERS} or None,
+        "properties": dict(message.properties) or None,
+        "data": _shown(message.data),
+    }
 
 
 def _shown(data: Any) -> Any:

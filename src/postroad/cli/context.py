@@ -7,7 +7,7 @@ import inspect
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -146,9 +146,7 @@ class Application:
                     await connection.rollback()
                 return result
 
-        if dsn is not None:
-            return asyncio.run(run(dsn))
-        with self.database() as found:
+        with self.database() if dsn is None else nullcontext(dsn) as found:
             return asyncio.run(run(found))
 
 

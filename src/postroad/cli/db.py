@@ -9,7 +9,7 @@ import click
 
 from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, command
-from postroad.cli.output import print_json, print_records
+from postroad.cli.output import print_json, print_records, print_result
 from postroad.postgres import migrator
 from postroad.postgres.migrator import Outcome
 
@@ -86,10 +86,7 @@ def stop(application: Application) -> None:
 
     Example: postroad db stop
     """
-    if application.embedded_server().halt():
-        click.echo("stopped")
-    else:
-        click.echo("it was not running")
+    click.echo("stopped" if application.embedded_server().halt() else "it was not running")
 
 
 def _migrate(
@@ -97,11 +94,9 @@ def _migrate(
 ) -> None:
     with application.connection() as connection:
         outcomes = [run(connection, schema, is_dry_run=is_dry_run) for schema in SCHEMAS]
-    if as_json:
-        print_json([{**dataclasses.asdict(done), "is_dry_run": is_dry_run} for done in outcomes])
-        return
-    for done in outcomes:
-        click.echo(_sentence(done, is_dry_run=is_dry_run))
+    documents = [{**dataclasses.asdict(done), "is_dry_run": is_dry_run} for done in outcomes]
+    sentences = [_sentence(done, is_dry_run=is_dry_run) for done in outcomes]
+    print_result(documents, "\n".join(sentences), as_json=as_json)
 
 
 def _sentence(done: Outcome, *, is_dry_run: bool) -> str:

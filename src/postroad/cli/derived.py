@@ -25,6 +25,7 @@ from postroad.cli.output import (
     parse_duration,
     print_json,
     print_records,
+    print_result,
     print_table,
 )
 from postroad.operate import Action, Column, Filter, Page, Parameter, Resource, Row
@@ -107,10 +108,10 @@ def action_command(action: Action, run: Runner) -> click.Command:
         is_all = given.pop("is_all", False)
         target = action.parameters[0]
         is_named = bool(given[target.name]) or not (target.is_required or is_all)
+        rows = action.on.plural.replace("_", " ") if action.on else ""
         if action.is_bulk:
             if is_named == is_all:
-                plural = action.resource.plural.replace("_", " ")
-                raise click.UsageError(f"name the {plural}, or use --all")
+                raise click.UsageError(f"name the {rows}, or use --all")
             _refuse_unused(action, given, is_all=is_all)
         must_ask = action.question and not given.pop("is_sure") and not is_dry_run
 
@@ -128,15 +129,12 @@ def action_command(action: Action, run: Runner) -> click.Command:
             if not action.loss or known[action.loss]:
                 click.confirm(action.question.format_map(known), abort=True, err=True)
         facts = run(application, do, is_dry_run=is_dry_run)
-        if as_json:
-            print_json({"status": "OK", **facts, "is_dry_run": is_dry_run})
-            return
         if is_all:
-            be = "would be" if is_dry_run else "are"
-            plural = action.resource.plural.replace("_", " ")
-            click.echo(f"{facts['count']} {plural} {be} changed")
+            sentence = f"{facts['count']} {rows} {'would be' if is_dry_run else 'are'} changed"
         else:
-            click.echo(action.report(facts, is_dry_run=is_dry_run))
+            sentence = action.report(facts, is_dry_run=is_dry_run)
+        document = {"status": "OK", **facts, "is_dry_run": is_dry_run}
+        print_result(document, sentence, as_json=as_json)
 
     parameters: list[click.Parameter] = [
         _parameter(one, is_optional=action.is_bulk) for one in action.parameters
@@ -215,7 +213,7 @@ def _show(
     for name, rows in tables:
         names = [one.name for one in resource.parts.get(name, ())] or list(rows[0])
         body = [[one[name] for name in names] for one in rows]
-        print_table([name.replace("_", " ") for name in names], body, title=f"\n{name}")
+        print_table(names, body, title=f"\n{name}")
 
 
 def resource_group(

@@ -10,7 +10,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, LiteralString, TypeAlias
@@ -23,7 +23,7 @@ from psycopg import Connection
 from postroad import __version__
 from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, command
-from postroad.cli.output import print_json, print_table
+from postroad.cli.output import print_records
 from postroad.errors import PostroadError
 from postroad.postgres import migrator
 from postroad.postgres.binaries import find_binaries
@@ -72,11 +72,7 @@ def doctor(application: Application, as_json: bool) -> None:
     """
     checks = _programs, _database, _keys, _brokers, _address, _supervisor, _channels
     findings = [finding for check in checks for finding in check(application)]
-    if as_json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        rows = [(one.state, one.what, one.found, one.advice) for one in findings]
-        print_table(("", "what", "found", "advice"), rows)
+    print_records(findings, as_json=as_json, columns=("state", "what", "found", "advice"))
     if any(finding.state == "bad" for finding in findings):
         raise click.exceptions.Exit(1)
 

@@ -11,7 +11,7 @@ import click
 
 from postroad.cli.context import Application, command
 from postroad.cli.derived import MAX_LIMIT, resource_group
-from postroad.cli.output import Command, duration_option, print_json, print_result, print_table
+from postroad.cli.output import Command, duration_option, print_json, print_records, print_result
 from postroad.cli.parts_intake import intake_context
 from postroad.intake import Credentials, operations, probe
 from postroad.intake.resources import ACTIONS, SERVERS
@@ -125,11 +125,7 @@ def browse(application: Application, server: str, path: str | None, as_json: boo
     Example: postroad intake servers browse acme outgoing
     """
     found = _with_engine(application, server, probe.browse, path)
-    if as_json:
-        print_json(found)
-    else:
-        columns = ("name", "kind", "size", "modified_at", "mode")
-        print_table(columns, [[row[name] for name in columns] for row in found])
+    print_records(found, as_json=as_json, empty="the folder is empty")
 
 
 def _with_engine(application: Application, server: str, look: Command, *given: object) -> Any:

@@ -57,14 +57,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
+        """List the commands without importing them, and explain the exit codes."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(GROUPS.items()))
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Explain the exit codes."""
-        del ctx
         with formatter.section("Exit codes"):
             rows = [("0", "it worked")]
             rows += [(str(code), meaning) for code, meaning in EXIT_CODES.values()]
