@@ -5,6 +5,7 @@
 | iid | `message_id` |
 | data: text, bytea; jsonb, hstore | body; as JSON with `content_type` application/json |
 | each header | a header of the same name, besides: |
+| headers `ce_…` of a CloudEvent | headers `cloudEvents:…`; `cloudEvents_…` is read, too |
 | header `priority` high, normal, low | `priority` 9, none, 1 |
 | header `correlation` | `correlation_id` |
 | header `content_type` | `content_type` |
@@ -73,6 +74,8 @@ def depart(batch: Batch, place: int, payload: Payload, now: datetime) -> Departi
     """Make the AMQP message of one message of a batch: persistent, with its iid as its id."""
     headers = parse(batch.headers[place])
     table: dict[str, Any] = dict(headers)
+    if "ce_specversion" in headers:
+        table = {re.sub("^ce_", "cloudEvents:", name): value for name, value in table.items()}
     for name, value in parse(batch.properties[place] or "").items():
         table[_PROPERTY + name] = value
     expires, delayed = batch.expires[place], batch.delayed[place]
@@ -166,7 +169,7 @@ def arrive(message: AbstractIncomingMessage, payload: Payload, now: datetime) ->
         if name.startswith(_PROPERTY):
             properties[name.removeprefix(_PROPERTY)] = _text(value)
         elif name not in _NOT_HEADERS:
-            headers[name] = _text(value)
+            headers[re.sub("^cloudEvents[:_]", "ce_", name)] = _text(value)
     if message.app_id != APPLICATION:
         _add_facts(headers, message)
     problem = None

@@ -52,6 +52,7 @@ later and `Park(reason)` to give up. This package needs only the driver psycopg.
 from __future__ import annotations
 
 from postroad.bus.client import AsyncBus, Bus
+from postroad.bus.cloud_events import cloud_event
 from postroad.bus.errors import (
     BusError,
     ConsumerExists,
@@ -118,5 +119,5 @@ __all__ = [
     "SagaFinished", "SagaNotFound", "SagaPastPivot", "SagaStep", "Sagas", "ScheduleNotFound",
     "StoredMessage", "Subscription", "TakenInTransaction", "TransactionFailed", "TransactionOwned",
     "TriggerExists", "TriggerLoop", "TriggerNotFound", "Unsupported", "Worker", "WorkerSettings",
-    "WrongIsolation", "WrongPayload",
+    "WrongIsolation", "WrongPayload", "cloud_event",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from postroad.bridge import (
     RabbitRoute,
     Unroutable,
 )
+from postroad.bus import Bus, cloud_event
 from postroad.bus.hstore import parse
 from postroad.testing import wait_until_async
 from tests.fixtures.rabbitmq import RabbitServer
@@ -119,6 +120,45 @@ async def test_out_and_in_bring_a_message_over_unchanged(
     ((dead, error),) = run(a, "select data, error from mbus.dead")
     assert parse(dead) == {"n": "2"}
     assert "no queue for routing key 'orders.g7.us'" in error
+
+
+async def test_cloud_events_have_the_names_of_the_amqp_binding_on_the_way(
+    rabbitmq: RabbitServer, one_version: Databases
+) -> None:
+    a, b = one_version(2)
+    queue(a, payload="jsonb")
+    queue(b, "arrivals", payload="jsonb")
+    name = rabbitmq.unique("orders")
+    out = RabbitOut("out", source=a, url=rabbitmq.url, queue="orders", route=RabbitRoute(name))
+    back = RabbitIn(
+        "back", url=rabbitmq.url, target=b, queue="arrivals", route=RabbitRoute(queue=name)
+    )
+    await out.install()
+    event = cloud_event("order.created", "/shop", id="7", datacontenttype="application/json")
+    with Bus(a) as bus:
+        bus.post("orders", {"n": 1}, headers=event)
+        bus.post("orders", {"n": 2}, headers={"ce_other": "x"})
+    async with out:
+        await until(out, 2)
+    sent, plain = await received(rabbitmq.url, name, 2)
+    assert sent.headers["cloudEvents:specversion"] == "1.0"
+    assert (sent.headers["cloudEvents:type"], sent.headers["cloudEvents:id"]) == (
+        "order.created",
+        "7",
+    )
+    assert sent.content_type == "application/json"
+    assert not any(header.startswith("ce_") for header in sent.headers)
+    assert plain.headers["ce_other"] == "x"
+    foreign = aio_pika.Message(
+        b"3", headers={"cloudEvents_specversion": "1.0", "cloudEvents_type": "foreign"}
+    )
+    await back.install()
+    async with back, RabbitPublisher(rabbitmq.url, channels=1) as publisher:
+        await publisher.publish_many([Outgoing(one, name) for one in (sent, foreign)])
+        await until(back, 2)
+    first, second = (parse(message.headers) for message in taken(b, "arrivals"))
+    assert {name: first[name] for name in event} == event
+    assert (second["ce_specversion"], second["ce_type"]) == ("1.0", "foreign")
 
 
 async def test_in_posts_once_what_comes_twice(
