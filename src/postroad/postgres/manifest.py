@@ -99,7 +99,9 @@ class Manifest:
 
 def read_manifest(schema: Schema) -> Manifest:
     """Read a component's files. Raises ManifestBroken when they contradict each other."""
-    folder = _sql_folder(schema)
+    # Found from the top-level package, because finding a package imports it, with its libraries.
+    top, *below = schema.package.split(".")
+    folder = files(top).joinpath(*below, "sql")
     manifest = folder.joinpath("install.sql")
     lines = manifest.read_text(encoding="utf-8").splitlines() if manifest.is_file() else []
     first = [path for line in lines if (path := line.partition("--")[0].strip())]
@@ -113,12 +115,6 @@ def read_manifest(schema: Schema) -> Manifest:
     if absent := set(first) - {file.path for file in found}:
         raise ManifestBroken(f"install.sql lists {min(absent)}, which the component does not have")
     return Manifest(tuple(found), _migrations(folder))
-
-
-def _sql_folder(schema: Schema) -> Traversable:
-    # Found from the top-level package, because finding a package imports it, with its libraries.
-    top, *below = schema.package.split(".")
-    return files(top).joinpath(*below, "sql")
 
 
 def _paths(folder: Traversable, place: str, first: list[str]) -> list[str]:

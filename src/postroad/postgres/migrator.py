@@ -189,29 +189,19 @@ def _migrate(
             replaced=tuple(file.path for file in replaced),
             is_owner_changed=recorded is not None and ownership.is_owner_wrong(connection, schema),
         )
-        if not (is_dry_run or outcome.is_unchanged):
-            _apply(connection, schema, manifest, recorded, migrations, replaced)
+        if is_dry_run or outcome.is_unchanged:
+            return outcome
+        connection.execute("set local client_min_messages = warning")
+        connection.execute("set local check_function_bodies = off")
+        if recorded is None:
+            _ensure_schema(connection, schema)
+        for extension in schema.extensions:
+            _ensure_extension(connection, schema, extension)
+        connection.execute(ownership.own_schema(schema).encode())
+        own = version("postroad")
+        for step in bookkeeping.steps(schema, manifest, own, recorded, migrations, replaced):
+            connection.execute(step.encode())
     return outcome
-
-
-def _apply(
-    connection: Connection,
-    schema: Schema,
-    manifest: Manifest,
-    recorded: Recorded | None,
-    migrations: tuple[Migration, ...],
-    replaced: tuple[SqlFile, ...],
-) -> None:
-    connection.execute("set local client_min_messages = warning")
-    connection.execute("set local check_function_bodies = off")
-    if recorded is None:
-        _ensure_schema(connection, schema)
-    for extension in schema.extensions:
-        _ensure_extension(connection, schema, extension)
-    connection.execute(ownership.own_schema(schema).encode())
-    own = version("postroad")
-    for step in bookkeeping.steps(schema, manifest, own, recorded, migrations, replaced):
-        connection.execute(step.encode())
 
 
 def _pending(manifest: Manifest, recorded: Recorded | None) -> tuple[Migration, ...]:
@@ -233,11 +223,9 @@ def _to_replace(
 ) -> tuple[SqlFile, ...]:
     if recorded is None or has_migrations:
         return manifest.replaceable
-    changed = _changed(manifest, recorded)
-    if not changed:
-        return ()
-    grants = tuple(file for file in manifest.replaceable if file.path == "grants.sql")
-    return tuple(file for file in manifest.replaceable if file in changed or file in grants)
+    changed = {file.path for file in _changed(manifest, recorded)}
+    with_grants = changed and changed | {"grants.sql"}
+    return tuple(file for file in manifest.replaceable if file.path in with_grants)
 
 
 def _refuse_newer(schema: Schema, manifest: Manifest, recorded: Recorded) -> None:
