@@ -10,8 +10,7 @@
 -- Errors: MB001 queue, MB002 consumer, MB005 name, MB011 data, MB012 steps, deadline, pivot, MB013 role.
 create or replace function mbus.create_saga(
   name text, steps jsonb, data jsonb default '{}', deadline timestamptz default null, pivot text default null,
-  is_parallel boolean default false, on_completed text default null, on_compensated text default null)
-returns bigint
+  is_parallel boolean default false, on_completed text default null, on_compensated text default null) returns bigint
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare
   v_saga    mbus.saga;
@@ -97,16 +96,15 @@ begin
         coalesce(v_step.given -> 'undo_data', v_step.given -> 'data', p_data), v_step.name, array[v_bung], true);
     end if;
   end loop;
-  perform mbus._saga_post(p_saga, q, p_saga.completed_number, mbus._saga_closing(p_saga, q, p_data), null, v_last, true)
-  from mbus.queue q where q.id = p_saga.completed_queue_id;
-  perform mbus._saga_post(p_saga, q, p_saga.compensated_number, mbus._saga_closing(p_saga, q, p_data), null, v_undo, true)
-  from mbus.queue q where q.id = p_saga.compensated_queue_id;
+  for v_step in
+    select q as queue, m.number, m.after, case q.id when p_saga.queue_id then jsonb_build_object('saga', p_saga.id::text) else p_data end as data
+    from (values (p_saga.completed_queue_id, p_saga.completed_number, v_last),
+                 (p_saga.compensated_queue_id, p_saga.compensated_number, v_undo)) m(queue_id, number, after)
+    join mbus.queue q on q.id = m.queue_id
+  loop
+    perform mbus._saga_post(p_saga, v_step.queue, v_step.number, v_step.data, null, v_step.after, true);
+  end loop;
 end $$;
-
-create or replace function mbus._saga_closing(p_saga mbus.saga, p_queue mbus.queue, p_data jsonb) returns jsonb
-language sql immutable set search_path from current as $$
-  select case when p_queue.id = p_saga.queue_id then jsonb_build_object('saga', p_saga.id::text) else p_data end
-$$;
 
 -- The saga, locked.  Raises MB023.
 create or replace function mbus._saga_locked(p_id bigint) returns mbus.saga
@@ -116,8 +114,7 @@ declare
 begin
   select * into v_saga from mbus.saga g where g.id = p_id for no key update;
   if not found then
-    raise exception 'there is no saga %', coalesce(p_id::text, 'null')
-      using errcode = 'MB023', hint = 'See the view mbus.saga_status.';
+    raise exception 'there is no saga %', coalesce(p_id::text, 'null') using errcode = 'MB023', hint = 'See the view mbus.saga_status.';
   end if;
   return v_saga;
 end $$;
@@ -135,8 +132,7 @@ begin
   perform mbus._check_saga_right(v_saga);
   if v_saga.cancelled_at is not null then return false; end if;
   if v_saga.finished_at is not null then
-    raise exception 'saga % is completed', v_saga.id
-      using errcode = 'MB024', hint = 'Undo it with another saga.';
+    raise exception 'saga % is completed', v_saga.id using errcode = 'MB024', hint = 'Undo it with another saga.';
   end if;
   perform mbus._check_pivot(v_saga);
   perform mbus._saga_cancel(v_saga, coalesce(reason, 'cancelled'));

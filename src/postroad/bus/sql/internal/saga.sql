@@ -48,22 +48,9 @@ end $$;
 
 -- Where a consumer's copy is: there, held (by a transaction or a lease) or gone.
 create or replace function mbus._saga_find(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
-language plpgsql set search_path from current set enable_seqscan = off as $$
-declare
-  v_queue mbus.queue;
-  v_state text;
-begin
-  select * into v_queue from mbus.queue where id = p_queue_id;
-  if not found then return 'gone'; end if;
-  v_state := mbus._state(v_queue, p_consumer_id, p_number);
-  -- It is locked by us now and cannot move.
-  if v_state = 'there' and (
-      exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id)
-      or mbus._is_claimed(v_queue, p_consumer_id, p_number)) then
-    return 'held';
-  end if;
-  return v_state;
-end $$;
+language sql set search_path from current set enable_seqscan = off as $$
+  select coalesce(replace((select mbus._state(q, p_consumer_id, p_number) from mbus.queue q where q.id = p_queue_id), 'leased', 'held'), 'gone')
+$$;
 
 -- Removes a forward message in any state.  Returns removed, held or gone.
 create or replace function mbus._saga_remove(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
@@ -128,7 +115,13 @@ begin
   end if;
   if not exists (select from mbus.saga_step s where s.saga_id = p_saga.id and s.state <> 'done') then
     if mbus._saga_drop(p_saga.queue_id, p_saga.bung_number) then
-      perform mbus._saga_complete(p_saga);
+      update mbus.saga_step s set is_settled = true where s.saga_id = p_saga.id;
+      for v_step in select * from mbus.saga_step s where s.saga_id = p_saga.id and s.undo_number is not null order by s.position loop
+        -- Only the saga uses it while its gate is closed.
+        delete from mbus.blocked b where b.queue_id = v_step.undo_queue_id and b.number = v_step.undo_number and b.released_by is null;
+        perform mbus._done(v_step.undo_queue_id, null, array[v_step.undo_number]);
+      end loop;
+      perform mbus._saga_finish(p_saga, 'completed');
       return;
     end if;
     v_again := mbus.now() + interval '1 second';
@@ -140,37 +133,23 @@ begin
   where g.id = p_saga.id;
 end $$;
 
-create or replace function mbus._saga_complete(p_saga mbus.saga) returns void
-language plpgsql set search_path from current set enable_seqscan = off as $$
-declare
-  v_step mbus.saga_step;
-begin
-  update mbus.saga_step s set is_settled = true where s.saga_id = p_saga.id;
-  for v_step in select * from mbus.saga_step s where s.saga_id = p_saga.id and s.undo_number is not null order by s.position loop
-    -- Only the saga uses it while its gate is closed.
-    delete from mbus.blocked b where b.queue_id = v_step.undo_queue_id and b.number = v_step.undo_number and b.released_by is null;
-    perform mbus._done(v_step.undo_queue_id, null, array[v_step.undo_number]);
-  end loop;
-  perform mbus._saga_finish(p_saga, 'completed');
-end $$;
-
 -- Ends the saga with its closing message: kept in a queue that was named for it, deleted otherwise.
 create or replace function mbus._saga_finish(p_saga mbus.saga, p_state text) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_close record;
 begin
-  update mbus.saga g set state = p_state, finished_at = mbus.now(), check_at = null
-  where g.id = p_saga.id returning * into p_saga;
-  delete from mbus.blocked b
-  where b.released_by is null
-    and (b.queue_id = p_saga.completed_queue_id and b.number = p_saga.completed_number
-           and (p_state = 'compensated' or b.queue_id = p_saga.queue_id)
-         or b.queue_id = p_saga.compensated_queue_id and b.number = p_saga.compensated_number
-           and (p_state = 'completed' or b.queue_id = p_saga.queue_id));
-  if p_state = 'completed' then
-    perform mbus._saga_open(p_saga, p_saga.completed_queue_id, p_saga.completed_number);
-  else
-    perform mbus._saga_open(p_saga, p_saga.compensated_queue_id, p_saga.compensated_number);
-  end if;
+  update mbus.saga g set state = p_state, finished_at = mbus.now(), check_at = null where g.id = p_saga.id;
+  for v_close in
+    values ('completed', p_saga.completed_queue_id, p_saga.completed_number),
+           ('compensated', p_saga.compensated_queue_id, p_saga.compensated_number)
+  loop
+    if v_close.column1 = p_state and v_close.column2 <> p_saga.queue_id then
+      perform mbus._saga_open(p_saga, v_close.column2, v_close.column3);
+    else
+      delete from mbus.blocked b where b.queue_id = v_close.column2 and b.number = v_close.column3 and b.released_by is null;
+    end if;
+  end loop;
   -- Other messages that wait for the bung.
   perform mbus._done(p_saga.queue_id, null, array[p_saga.bung_number]);
 end $$;

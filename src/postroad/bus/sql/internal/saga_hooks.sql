@@ -67,25 +67,27 @@ begin
   where g.queue_id = p_queue_id and g.bung_number = p_number and g.cancelled_at is not null and g.finished_at is null;
 end $$;
 
--- Called by mbus._lost: messages disappeared without having been handled.
-create or replace function mbus._saga_lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
+-- Messages of sagas died, or (p_is_lost) disappeared without having been handled; of one consumer or (null) of all.  A forward step
+-- that died ends the saga; a compensation is parked.
+create or replace function mbus._saga_failed(
+  p_queue_id integer, p_consumer_id integer, p_numbers bigint[], p_error text, p_is_lost boolean) returns void
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 begin
-  with lost as (
-    update mbus.saga_step s set state = 'failed', is_aborted = true, error = 'its message is lost'
-    where s.do_queue_id = p_queue_id and s.do_number = any (p_numbers) and s.state = 'waiting' and not s.is_settled
-      and (p_consumer_id is null or s.do_consumer_id = p_consumer_id)
-    returning s.saga_id, s.name, s.error)
-  insert into mbus.saga_note (saga_id, kind, step, error) select l.saga_id, 'died', l.name, l.error from lost l;
-  with lost as (
+  with failed as (
+    update mbus.saga_step s set state = 'failed', is_aborted = s.is_aborted or p_is_lost, error = p_error
+    where s.do_queue_id = p_queue_id and s.do_number = any (p_numbers) and not s.is_settled
+      and (s.state = 'waiting' or s.state = 'failed' and not p_is_lost) and (p_consumer_id is null or s.do_consumer_id = p_consumer_id)
+    returning s.saga_id, s.name)
+  insert into mbus.saga_note (saga_id, kind, step, error) select f.saga_id, 'died', f.name, p_error from failed f;
+  with parked as (
     update mbus.saga_step s
-    set state = case s.state when 'compensating' then 'parked' else s.state end, is_undo_lost = true,
-        undo_error = 'its message is lost'
+    set state = case s.state when 'compensating' then 'parked' else s.state end, is_undo_lost = s.is_undo_lost or p_is_lost,
+        undo_error = p_error
     where s.undo_queue_id = p_queue_id and s.undo_number = any (p_numbers) and s.undone_at is null and not s.is_settled
-      and (p_consumer_id is null or s.undo_consumer_id = p_consumer_id)
-    returning s.saga_id, s.name, s.state, s.undo_error)
+      and (s.state = 'compensating' or p_is_lost) and (p_consumer_id is null or s.undo_consumer_id = p_consumer_id)
+    returning s.saga_id, s.name, s.state)
   insert into mbus.saga_note (saga_id, kind, step, error)
-  select l.saga_id, 'died', l.name, l.undo_error from lost l where l.state = 'parked';
+  select p.saga_id, 'died', p.name, p_error from parked p where p.state = 'parked';
 end $$;
 
 -- Called by mbus._give_back: an attempt failed.  The next attempt may succeed.
@@ -98,22 +100,10 @@ language sql set search_path from current set enable_seqscan = off as $$
   where s.undo_queue_id = p_queue_id and s.undo_number = p_number and s.undo_consumer_id = p_consumer_id;
 $$;
 
--- A message of a saga died.  A forward step that died ends the saga; a compensation is parked.
 create or replace function mbus._saga_died() returns trigger
-language plpgsql security definer set search_path from current set enable_seqscan = off as $$
+language plpgsql security definer set search_path from current as $$
 begin
-  with died as (
-    update mbus.saga_step s set state = 'failed', error = new.error
-    where s.do_queue_id = new.queue_id and s.do_number = new.number and s.do_consumer_id = new.consumer_id
-      and s.state in ('waiting', 'failed') and not s.is_settled
-    returning s.saga_id, s.name, s.error)
-  insert into mbus.saga_note (saga_id, kind, step, error) select d.saga_id, 'died', d.name, d.error from died d;
-  with parked as (
-    update mbus.saga_step s set state = 'parked', undo_error = new.error
-    where s.undo_queue_id = new.queue_id and s.undo_number = new.number and s.undo_consumer_id = new.consumer_id
-      and s.state = 'compensating'
-    returning s.saga_id, s.name, s.undo_error)
-  insert into mbus.saga_note (saga_id, kind, step, error) select p.saga_id, 'died', p.name, p.undo_error from parked p;
+  perform mbus._saga_failed(new.queue_id, new.consumer_id, array[new.number], new.error, false);
   return null;
 end $$;
 
@@ -158,6 +148,7 @@ language plpgsql set search_path from current set enable_seqscan = off set jit =
 declare
   v_sagas bigint[];
   v_note  record;
+  v_saga  mbus.saga;
 begin
   if not exists (select from mbus.saga_note n where n.written_by = pg_current_xact_id()) then return; end if;
   v_sagas := array(select g.id from mbus.saga g
@@ -177,7 +168,15 @@ begin
     if v_note.is_bung then
       v_note.culprit := coalesce(v_note.culprit, mbus._saga_blame(v_note.saga_id, v_note.done, v_note.taken));
     end if;
-    perform mbus._saga_apply(v_note.saga_id, v_note.is_asked, v_note.has_died, concat_ws(': ', v_note.culprit, v_note.error));
+    select * into v_saga from mbus.saga g where g.id = v_note.saga_id;
+    if (v_note.is_asked or v_note.has_died) and v_saga.cancelled_at is null and v_saga.finished_at is null then
+      if v_note.is_asked then perform mbus._check_pivot(v_saga); end if;
+      if not mbus._is_past_pivot(v_saga) then
+        perform mbus._saga_cancel(v_saga, concat_ws(': ', v_note.culprit, v_note.error));
+        continue;
+      end if;
+    end if;
+    perform mbus._saga_advance(v_saga, false);
   end loop;
 end $$;
 
@@ -206,22 +205,4 @@ begin
     return p_done[1];
   end if;
   return null;
-end $$;
-
-create or replace function mbus._saga_apply(p_saga_id bigint, p_is_asked boolean, p_has_died boolean, p_error text) returns void
-language plpgsql set search_path from current set enable_seqscan = off as $$
-declare
-  v_saga mbus.saga;
-begin
-  select * into v_saga from mbus.saga g where g.id = p_saga_id;
-  if (p_is_asked or p_has_died) and v_saga.cancelled_at is null and v_saga.finished_at is null then
-    if p_is_asked then
-      perform mbus._check_pivot(v_saga);
-    end if;
-    if not mbus._is_past_pivot(v_saga) then
-      perform mbus._saga_cancel(v_saga, p_error);
-      return;
-    end if;
-  end if;
-  perform mbus._saga_advance(v_saga, false);
 end $$;

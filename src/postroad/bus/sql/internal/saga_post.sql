@@ -7,11 +7,8 @@ language plpgsql set search_path from current as $$
 declare
   v_queue mbus.queue;
 begin
-  select * into v_queue from mbus.queue where name = 'sagas';
-  if not found then
-    perform mbus.create_queue('sagas');
-    select * into v_queue from mbus.queue where name = 'sagas';
-  end if;
+  if not exists (select from mbus.queue where name = 'sagas') then perform mbus.create_queue('sagas'); end if;
+  v_queue := mbus._queue('sagas'::text);
   if v_queue.payload <> 'hstore' then
     raise exception 'queue "sagas" carries %', v_queue.payload
       using errcode = 'MB003', hint = 'Sagas keep their bungs in a queue of this name, which carries hstore. Rename yours.';
@@ -19,14 +16,13 @@ begin
   -- Taking the bung must be noticed also in a saga without compensations.
   if not v_queue.has_waiters then
     perform mbus._add_feature(v_queue.id, 'waiters');
-    select * into v_queue from mbus.queue where name = 'sagas';
+    v_queue := mbus._queue('sagas'::text);
   end if;
   return v_queue;
 end $$;
 
 -- A parcel with the data as the queue carries it.
-create or replace function mbus._saga_parcel(p_queue mbus.queue, p_number bigint, p_data jsonb, p_headers hstore)
-returns mbus.parcel
+create or replace function mbus._saga_parcel(p_queue mbus.queue, p_number bigint, p_data jsonb, p_headers hstore) returns mbus.parcel
 language plpgsql set search_path from current as $$
 declare
   v_parcel mbus.parcel;
@@ -42,7 +38,7 @@ begin
       if jsonb_typeof(p_data) <> 'string' then
         perform mbus._refuse_payload(p_queue.name, 'bytea', jsonb_typeof(p_data));
       end if;
-      v_parcel.data_bytea := mbus._read_bytea(v_text);
+      v_parcel.data_bytea := mbus._read(v_text, null::bytea);
     else
       if jsonb_typeof(p_data) <> 'object' then
         perform mbus._refuse_payload(p_queue.name, 'hstore', jsonb_typeof(p_data));
@@ -55,9 +51,8 @@ end $$;
 
 -- Posts one message of a saga.  With a gate it is kept until the saga opens it.
 create or replace function mbus._saga_post(
-  p_saga mbus.saga, p_queue mbus.queue, p_number bigint, p_data jsonb, p_step text, p_after text[], p_is_gated boolean)
-returns void
-language plpgsql set search_path from current as $$
+  p_saga mbus.saga, p_queue mbus.queue, p_number bigint, p_data jsonb, p_step text, p_after text[], p_is_gated boolean) returns void
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_iid     constant text := mbus._iid(p_queue.name, p_number);
   v_parcel  mbus.parcel;
@@ -75,7 +70,13 @@ begin
     execute format('select mbus.%I($1, $2)', '_match_' || p_queue.name) into v_parcel.recipients using v_parcel, p_number;
   end if;
   if p_is_gated then
-    v_blocked := mbus._saga_block(p_queue, v_parcel, p_after);
+    if cardinality(p_after) > 0 and mbus._block(p_queue, v_parcel, null) then
+      select b.id into v_blocked from mbus.blocked b where b.queue_id = p_queue.id and b.number = p_number;
+    else
+      insert into mbus.blocked (queue_id, if_lost, number, added, expires, headers, properties, trail, recipients,
+                                data_hstore, data_jsonb, data_text, data_bytea)
+      select p_queue.id, 'dmq', (v_parcel).* returning id into v_blocked;
+    end if;
     insert into mbus.wait (blocked_id, queue_id, number) values (v_blocked, p_saga.queue_id, p_saga.gate_number);
   elsif cardinality(p_after) = 0 or not mbus._block(p_queue, v_parcel, null) then
     perform mbus._put_many(p_queue.id, array[v_parcel]);
@@ -86,40 +87,21 @@ begin
   end if;
 end $$;
 
-create or replace function mbus._saga_block(p_queue mbus.queue, p_parcel mbus.parcel, p_after text[]) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off as $$
-declare
-  v_blocked bigint;
-begin
-  if cardinality(p_after) > 0 and mbus._block(p_queue, p_parcel, null) then
-    select b.id into v_blocked from mbus.blocked b where b.queue_id = p_queue.id and b.number = p_parcel.number;
-  else
-    insert into mbus.blocked (queue_id, if_lost, number, added, expires, headers, properties, trail, recipients,
-                              data_hstore, data_jsonb, data_text, data_bytea)
-    select p_queue.id, 'dmq', (p_parcel).* returning id into v_blocked;
-  end if;
-  return v_blocked;
-end $$;
-
 create or replace function mbus._refuse_saga(p_message text, p_hint text) returns void
 language plpgsql immutable set search_path from current as $$
 begin
   raise exception '%', p_message using errcode = 'MB012', hint = p_hint;
 end $$;
 
--- The queue and the consumer that a step is done by.  A selector could let the message fall through.
-create or replace function mbus._saga_target(p_step text, p_queue text, p_consumer text) returns mbus.consumer
+-- Refuses a consumer that a step cannot be done by.  A selector could let the message fall through.
+create or replace function mbus._check_saga_target(p_step text, p_queue text, p_consumer text) returns void
 language plpgsql set search_path from current as $$
-declare
-  v_consumer mbus.consumer;
 begin
   perform mbus._check_post(p_queue);
-  v_consumer := mbus._consumer(mbus._queue(p_queue), p_consumer);
-  if v_consumer.selector is not null then
+  if (mbus._consumer(mbus._queue(p_queue), p_consumer)).selector is not null then
     perform mbus._refuse_saga(format('step "%s" goes to consumer "%s" of queue "%s", which has a selector', p_step, p_consumer, p_queue),
                               'Name a consumer that gets every message.');
   end if;
-  return v_consumer;
 end $$;
 
 -- The steps of a saga as rows, checked.
@@ -155,30 +137,23 @@ begin
     do_queue := v_step ->> 'do';
     undo_queue := v_step ->> 'undo';
     consumer := coalesce(v_step ->> 'consumer', 'default');
-    after := mbus._saga_after(step, v_step -> 'after', v_known);
+    after := '{}';
+    if jsonb_typeof(v_step -> 'after') <> 'null' then
+      if jsonb_typeof(v_step -> 'after') <> 'array' then
+        perform mbus._refuse_saga(format('"after" of step "%s" is no array', step), 'Write "after": ["rooms"].');
+      end if;
+      after := array(select distinct e from jsonb_array_elements_text(v_step -> 'after') e);
+      -- Steps name only those before them, so that no circle is possible.
+      if not after <@ v_known or array_position(after, null) is not null then
+        perform mbus._refuse_saga(format('step "%s" comes after a step that is not listed before it', step),
+                                  'Let "after" name steps that are earlier in the array.');
+      end if;
+    end if;
     data := v_step -> 'data';
     undo_data := v_step -> 'undo_data';
-    perform mbus._saga_target(step, do_queue, consumer);
-    if undo_queue is not null then perform mbus._saga_target(step, undo_queue, consumer); end if;
+    perform mbus._check_saga_target(step, do_queue, consumer);
+    if undo_queue is not null then perform mbus._check_saga_target(step, undo_queue, consumer); end if;
     v_known := v_known || step;
     return next;
   end loop;
-end $$;
-
--- Steps name only those before them, so that no circle is possible.
-create or replace function mbus._saga_after(p_step text, p_after jsonb, p_known text[]) returns text[]
-language plpgsql immutable set search_path from current as $$
-declare
-  v_after text[];
-begin
-  if p_after is null or jsonb_typeof(p_after) = 'null' then return '{}'; end if;
-  if jsonb_typeof(p_after) <> 'array' then
-    perform mbus._refuse_saga(format('"after" of step "%s" is no array', p_step), 'Write "after": ["rooms"].');
-  end if;
-  v_after := array(select distinct e from jsonb_array_elements_text(p_after) e);
-  if not v_after <@ p_known or array_position(v_after, null) is not null then
-    perform mbus._refuse_saga(format('step "%s" comes after a step that is not listed before it', p_step),
-                              'Let "after" name steps that are earlier in the array.');
-  end if;
-  return v_after;
 end $$;
