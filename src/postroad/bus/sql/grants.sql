@@ -4,47 +4,36 @@
 -- If the owner may not create roles there are none, and only the owner can use the bus.
 do $grants$
 declare
-  v_function regprocedure;
-  v_view     text;
+  v_grant text;
   -- What the views call: functions of a view run with the rights of its user.
   v_for_views constant text[] := '{_ready,_set_aside,_leased,_claimed,_rates,_slot_exists,_log_name,_cell,_bounds,_quantile,_limited_by}';
-  v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,releasen,reject,give_back,is_restored,notify,positions,maintain,measure,now,
-    create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,
-    consume_temporary_bytea,clear_tempq,request,trace_headers,trace_headers_of,follow_trace,reply_queue,replies,reply,replyn_hstore,
-    replyn_jsonb,replyn_text,replyn_bytea,dyn_consume,
-    create_saga,cancel_saga,abort_saga,schedule,unschedule,report_worker,pause_schedule,resume_schedule,run_now,next_run}';
+  v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,releasen,reject,give_back,is_restored,notify,
+    positions,maintain,measure,now,create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,
+    consume_temporary_text,consume_temporary_bytea,clear_tempq,request,trace_headers,trace_headers_of,follow_trace,reply_queue,replies,reply,
+    replyn_hstore,replyn_jsonb,replyn_text,replyn_bytea,dyn_consume,create_saga,cancel_saga,abort_saga,schedule,unschedule,report_worker,
+    pause_schedule,resume_schedule,run_now,next_run,_check_post,_check_dispatch,_is_temporary,_check_temporary_consumer,_post_temporary,_ask,
+    _longest,_check_interval,_show,_claim,_claim_ready,_select,_check_statement,_read,_refuse_payload}';
+  v_views constant text[] := '{queues,consumers,status,workers,measures,handling}';
+  -- They show payloads.
+  v_views_for_admin constant text[] := '{dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,replays}';
 begin
   perform mbus._create_role(mbus._role('caller'), false);
   perform mbus._create_role(mbus._role('admin'), false);
   perform mbus._create_role(mbus._role('user'), false);
   if exists (select from pg_roles where rolname = mbus._role('admin')) then
     execute format('grant usage on schema mbus to %I', mbus._role('caller'));
-    for v_function in
-      select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname not like '\_%'
+    for v_grant in
+      select format('execute on function %s to %I', p.oid::regprocedure, mbus._role(g.suffix))
+      from pg_proc p cross join lateral (values
+        ('admin', p.proname not like '\_%' or p.proname = any (v_for_views)), ('user', p.proname = any (v_for_views)),
+        ('caller', p.proname = any (v_for_caller))) g(suffix, is_granted)
+      where p.pronamespace = 'mbus'::regnamespace and g.is_granted
+      union all
+      select format('select on mbus.%I to %I', v, mbus._role('admin')) from unnest(v_views || v_views_for_admin) v
+      union all
+      select format('select on mbus.%I to %I', v, mbus._role('user')) from unnest(v_views) v
     loop
-      execute format('grant execute on function %s to %I', v_function, mbus._role('admin'));
-    end loop;
-    for v_function in
-      select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname = any (v_for_caller)
-         or p.pronamespace = 'mbus'::regnamespace and p.proname in ('_check_post', '_check_dispatch',
-           '_is_temporary', '_check_temporary_consumer', '_post_temporary', '_ask', '_longest', '_show', '_claim', '_claim_ready', '_select', '_check_statement')
-         or p.pronamespace = 'mbus'::regnamespace and p.proname like '\_read\_%'
-         or p.pronamespace = 'mbus'::regnamespace and p.proname = '_refuse_payload'
-    loop
-      execute format('grant execute on function %s to %I', v_function, mbus._role('caller'));
-    end loop;
-    for v_function in
-      select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname = any (v_for_views)
-    loop
-      execute format('grant execute on function %s to %I, %I', v_function, mbus._role('user'), mbus._role('admin'));
-    end loop;
-    foreach v_view in array '{queues,consumers,status,workers,dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,measures,
-      handling,replays}'::text[] loop
-      execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
-    end loop;
-    -- Dead messages and schedules show payloads, so they are for admins.
-    foreach v_view in array '{queues,consumers,status,workers,measures,handling}'::text[] loop
-      execute format('grant select on mbus.%I to %I', v_view, mbus._role('user'));
+      execute 'grant ' || v_grant;
     end loop;
   end if;
 end $grants$;

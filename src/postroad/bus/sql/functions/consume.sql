@@ -60,8 +60,7 @@ declare
   v_queue constant text := split_part(coalesce(iid, ''), '.', 1);
 begin
   if v_queue = '' then
-    raise exception 'invalid iid: "%"', coalesce(iid, 'null')
-      using errcode = 'MB009', hint = 'Use the form orders.4711@k3f9q2.';
+    raise exception 'invalid iid: "%"', coalesce(iid, 'null') using errcode = 'MB009', hint = 'Use the form orders.4711@k3f9q2.';
   end if;
   perform mbus._check_dispatch(v_queue, null, 'take_' || v_queue);
   return query execute format('select * from mbus.%I($1)', 'take_' || v_queue) using iid;

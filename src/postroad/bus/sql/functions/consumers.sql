@@ -10,13 +10,14 @@
 -- Errors: MB001, MB004 exists, MB005, MB006, MB007 names, MB008 selector, MB012 start_from or contract, MB017 busy.
 create or replace function mbus.create_consumer(
   qname text, cname text, selector text default null, noindex boolean default false, start_from text default null,
-  contract text default 'message')
-returns void
+  contract text default 'message') returns void
 language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
   v_queue mbus.queue;
   v_start constant timestamptz := mbus._start_time(start_from);
   v_id    integer;
+  v_ready text;
+  v_last  bigint;
 begin
   -- Delayed messages must not be moved meanwhile, see mbus._rotate_delayed.
   perform mbus._lock_triggers();
@@ -29,11 +30,14 @@ begin
   end if;
   perform mbus._check_collision(mbus._consumer_functions(qname, cname));
   perform mbus._check_selector(v_queue, selector);
-  perform mbus._check_contract(v_queue, contract, selector);
-  perform mbus._create_role(mbus._consume_role(qname, cname), v_queue.is_roles_security_model);
-  if v_queue.mode = 'direct' then
-    v_queue := mbus._fan_out(v_queue);
+  if contract is null or contract not in ('message', 'cursor') then
+    raise exception 'unknown contract: "%"', coalesce(contract, 'null') using errcode = 'MB012', hint = 'Use message or cursor.';
+  elsif contract = 'cursor' and (selector is not null or v_queue.has_groups or v_queue.has_waiters) then
+    perform mbus._refuse_cursor(qname, case when selector is not null then 'selectors' when v_queue.has_groups then 'groups'
+                                       else 'consume_after and sagas' end);
   end if;
+  perform mbus._create_role(mbus._consume_role(qname, cname), v_queue.is_roles_security_model);
+  if v_queue.mode = 'direct' then v_queue := mbus._fan_out(v_queue); end if;
   insert into mbus.consumer (queue_id, name, selector, contract)
   values (v_queue.id, cname, create_consumer.selector, create_consumer.contract) returning id into v_id;
   if v_start is not null then
@@ -43,7 +47,15 @@ begin
     values (v_queue.id, v_id, mbus.now(), session_user, 'begins in the past: resumed when its replay has ended');
   end if;
   perform mbus._create_slots(v_queue);
-  if contract = 'cursor' then perform mbus._start_cursor(v_queue, v_id); end if;
+  v_last := pg_sequence_last_value(v_queue.position);
+  if contract = 'cursor' then    -- it begins after what has been posted
+    if to_regclass(format('mbus.%I', 'qs$' || qname || '$settled')) is null then
+      perform mbus._create_sequence('qs$' || qname || '$settled');
+    end if;
+    for v_ready in select t.ready_table from mbus._tables(v_queue) t where t.consumer_id = v_id and v_last > 0 loop
+      execute format('insert into mbus.%I (id) values ($1)', v_ready) using - v_last;
+    end loop;
+  end if;
   perform mbus._generate(v_queue);
 exception when lock_not_available or deadlock_detected then
   raise exception 'queue "%" is busy: a transaction that posts or takes is open', qname
@@ -87,8 +99,7 @@ begin
     perform mbus._create_narrow_table(v_ready);
     execute format('insert into mbus.%I (id, origin, token, leased_until) select id, origin, token, leased_until from mbus.%I order by id',
                    v_ready, v_log);
-    perform setval(format('mbus.%I', v_ready || '$hint')::regclass, mbus._hint(v_old.payload_table)),
-            setval(format('mbus.%I', v_ready || '$base')::regclass, mbus._base(v_old.payload_table));
+    perform mbus._set_hints(v_ready, mbus._hint(v_old.payload_table), mbus._base(v_old.payload_table));
     execute format('drop sequence mbus.%I, mbus.%I', v_old.payload_table || '$hint', v_old.payload_table || '$base');
   end loop;
   perform mbus._rebuild_views(v_new);
@@ -128,9 +139,9 @@ begin
   where queue_id = v_queue.id and v_consumer.id = any (recipients);
   perform mbus._generate(v_queue);
   if v_queue.has_waiters then    -- messages no longer wait for this consumer, and its steps of sagas are lost
-    perform mbus._saga_lost(v_queue.id, v_consumer.id, array(
+    perform mbus._saga_failed(v_queue.id, v_consumer.id, array(
       select s.do_number from mbus.saga_step s where s.do_queue_id = v_queue.id and not s.is_settled
-      union select s.undo_number from mbus.saga_step s where s.undo_queue_id = v_queue.id and not s.is_settled));
+      union select s.undo_number from mbus.saga_step s where s.undo_queue_id = v_queue.id and not s.is_settled), 'its message is lost', true);
     perform mbus._let_go(v_queue.id, v_consumer.id, array(
       select distinct w.number from mbus.wait w where w.queue_id = v_queue.id and w.consumer_id = v_consumer.id));
   end if;
@@ -144,8 +155,7 @@ end $$;
 
 -- Changes how a consumer retries.  Null keeps a setting unchanged.
 create or replace function mbus.alter_consumer(
-  qname text, cname text, max_attempts integer default null, backoff interval default null, backoff_max interval default null)
-returns void
+  qname text, cname text, max_attempts integer default null, backoff interval default null, backoff_max interval default null) returns void
 language plpgsql security definer set search_path from current as $$
 declare
   v_consumer mbus.consumer := mbus._consumer(mbus._queue(qname), cname);

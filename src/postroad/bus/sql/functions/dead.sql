@@ -98,9 +98,7 @@ declare
   v_gone  record;
   v_count bigint := 0;
 begin
-  for v_gone in
-    select d.queue_id, d.consumer_id, array_agg(d.number) as numbers from mbus._take_dead(ids, false) d group by 1, 2
-  loop
+  for v_gone in select d.queue_id, d.consumer_id, array_agg(d.number) as numbers from mbus._take_dead(ids, false) d group by 1, 2 loop
     if (select q.has_waiters from mbus.queue q where q.id = v_gone.queue_id) then
       perform mbus._lost(v_gone.queue_id, v_gone.consumer_id, v_gone.numbers);
     end if;
@@ -115,8 +113,7 @@ end $$;
 --   cname  only the copy of this consumer
 -- Errors: MB001, MB002, MB009 foreign iid, MB011 data.
 create or replace function mbus.redrive_edited(
-  iid text, data text default null, properties hstore default null, cname text default null, edited_by text default null)
-returns bigint
+  iid text, data text default null, properties hstore default null, cname text default null, edited_by text default null) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    constant mbus.queue := mbus._queue(split_part(iid, '.', 1));
@@ -133,7 +130,7 @@ begin
   select d.queue_id, d.consumer_id, d.number, mbus.now(), coalesce($5, session_user), d.died_at, d.error, d.properties,
          coalesce(d.data_hstore::text, d.data_jsonb::text, d.data_text, d.data_bytea::text)
   from mbus.dmq d where d.id = any (v_ids);
-  execute format('update mbus.dmq d set properties = coalesce($1, d.properties), %1$I = coalesce(mbus._read_%2$s($2), d.%1$I)
+  execute format('update mbus.dmq d set properties = coalesce($1, d.properties), %1$I = coalesce(mbus._read($2, null::%2$s), d.%1$I)
                   where d.id = any ($3)', 'data_' || v_queue.payload, v_queue.payload)
   using $3, $2, v_ids;
   if $2 is not null then

@@ -4,10 +4,7 @@
 create or replace function mbus._check_ttl(p_ttl interval) returns interval
 language plpgsql immutable set search_path from current as $$
 begin
-  if p_ttl is null or p_ttl <= '0' or p_ttl > mbus._longest() then
-    raise exception 'invalid lease time: %', coalesce(p_ttl::text, 'null')
-      using errcode = 'MB012', hint = 'A lease must be longer than zero and at most 1000 years.';
-  end if;
+  perform mbus._check_interval('lease time', p_ttl, true, 'A lease must be longer than zero and at most 1000 years.');
   return p_ttl;
 end $$;
 
@@ -76,9 +73,7 @@ declare
   v_found bigint[];
   v_held  bigint[] := '{}';
 begin
-  for v_table in
-    select t.ready_table from mbus._claim_tables(p_queue, p_consumer_id) t
-  loop
+  for v_table in select t.ready_table from mbus._claim_tables(p_queue, p_consumer_id) t loop
     execute format($query$
       with held as (
         %s
@@ -191,23 +186,13 @@ end $$;
 -- Not done: ready again, delayed, or dead.  Answers 'ready', 'delayed' or 'dmq'.
 -- delay null: the consumer's backoff.  park: to the dmq without further attempts.
 create or replace function mbus.nack(
-  iid text, token bigint, delay interval default null, error text default null, park boolean default false)
-returns text
+  iid text, token bigint, delay interval default null, error text default null, park boolean default false) returns text
 language plpgsql security definer set search_path from current as $$
 declare
   v_parcel mbus.parcel := mbus._take_held(iid, token);
 begin
-  perform mbus._check_delay(delay);
+  perform mbus._check_interval('delay', delay, false, 'A delay must be between zero and 1000 years.');
   return mbus._give_back(v_parcel.recipients[1], v_parcel, delay, error, park);
-end $$;
-
-create or replace function mbus._check_delay(p_delay interval) returns void
-language plpgsql immutable set search_path from current as $$
-begin
-  if p_delay < '0' or p_delay > mbus._longest() then
-    raise exception 'invalid delay: %', p_delay
-      using errcode = 'MB012', hint = 'A delay must be between zero and 1000 years.';
-  end if;
 end $$;
 
 -- Extends a lease until now + ttl.
@@ -242,8 +227,7 @@ end $$;
 -- Returns 'ready', 'delayed', 'dmq', or 'absent' if the message does not exist any more, is leased or dead.
 -- Errors: MB001, MB002, MB009 foreign iid, MB012 delay, MB013 role, MB014 isolation, MB025 taken by this transaction.
 create or replace function mbus.reject(
-  qname text, cname text, iid text, delay interval default null, error text default null, park boolean default false)
-returns text
+  qname text, cname text, iid text, delay interval default null, error text default null, park boolean default false) returns text
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue := mbus._queue(qname);
@@ -252,11 +236,14 @@ declare
   v_parcel   mbus.parcel;
 begin
   perform mbus._check_consume(v_queue, cname);
-  perform mbus._check_delay(delay);
+  perform mbus._check_interval('delay', delay, false, 'A delay must be between zero and 1000 years.');
   select * into v_parcel from mbus._take_number(v_queue.id, v_consumer.id, v_number, true) limit 1;
   if not found then
-    if mbus._state(v_queue, v_consumer.id, v_number) = 'gone' then
-      perform mbus._check_not_taken_here(v_consumer.id, v_number, iid);
+    if mbus._state(v_queue, v_consumer.id, v_number) = 'gone' and (
+         split_part(current_setting('mbus.taken', true), e'\n', 1) <> ''
+         or exists (select from mbus._taken_here() t where t.consumer_id = v_consumer.id and t.number = v_number)) then
+      raise exception 'message "%" was taken by this transaction', iid
+        using errcode = 'MB025', hint = 'Call mbus.give_back with the message, or roll back first.';
     end if;
     return 'absent';
   end if;
@@ -269,8 +256,7 @@ end $$;
 -- Errors: MB001, MB002, MB009 foreign iid, MB011 row type, MB012 argument, MB013 role, MB014 isolation, MB026 not taken by
 -- this transaction.
 create or replace function mbus.give_back(
-  cname text, message anyelement, delay interval default null, error text default null, park boolean default false)
-returns text
+  cname text, message anyelement, delay interval default null, error text default null, park boolean default false) returns text
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue;
@@ -292,7 +278,7 @@ begin
   end if;
   perform mbus._check_isolation();
   perform mbus._check_consume(v_queue, cname);
-  perform mbus._check_delay(delay);
+  perform mbus._check_interval('delay', delay, false, 'A delay must be between zero and 1000 years.');
   perform mbus._check_time('added', message.added), mbus._check_time('expires', message.expires);
   v_parcel.number := mbus._number(v_queue.name, message.iid);
   select t.trail into v_parcel.trail from mbus._taken_here() t where t.consumer_id = v_consumer.id and t.number = v_parcel.number;
@@ -301,7 +287,7 @@ begin
       using errcode = 'MB026', hint = 'After a rollback call mbus.reject, after a lease mbus.nack.';
   end if;
   -- The headers that delivery adds are omitted; see mbus._deliver.
-  v_headers := delete(delete(message.headers, mbus._constants(v_queue)), 'attempts'::text);
+  v_headers := delete(delete(message.headers, mbus._constants(v_queue.name)), 'attempts'::text);
   v_parcel.headers := nullif(delete(v_headers, hstore('enqueue_time', message.added::text)), '');
   perform mbus._accept_headers(v_queue, delete(v_parcel.headers, 'seenby'::text));
   v_parcel.added := coalesce(message.added, mbus.now());

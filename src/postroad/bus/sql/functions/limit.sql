@@ -14,8 +14,7 @@
 -- Errors: MB001, MB002, MB012 argument, or a consumer with a cursor, MB017 busy.
 create or replace function mbus.limit_consumer(
   qname text, cname text, rate double precision default null, burst integer default null, concurrency integer default null,
-  key text default null, key_rate double precision default null, key_concurrency integer default null)
-returns void
+  key text default null, key_rate double precision default null, key_concurrency integer default null) returns void
 language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
   v_queue    constant mbus.queue := mbus._alter((mbus._queue(qname)).id);

@@ -6,8 +6,7 @@
 -- Errors: MB001, MB002, MB011 payloads differ, MB012 state, same queue or step of a saga, MB014 isolation.
 create or replace function mbus.move(
   qname text, destination text, cname text default 'default', state text default 'ready', iid text default null,
-  amt integer default 1000)
-returns bigint
+  amt integer default 1000) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue       mbus.queue := mbus._queue(qname);

@@ -65,8 +65,7 @@ end $$;
 --   anchor    a run of an interval; the others are whole intervals from it
 -- Errors: MB012.
 create or replace function mbus.next_run(
-  timing text, timezone text default 'UTC', after timestamptz default mbus.now(), anchor timestamptz default null)
-returns timestamptz
+  timing text, timezone text default 'UTC', after timestamptz default mbus.now(), anchor timestamptz default null) returns timestamptz
 language plpgsql stable set search_path from current as $$
 declare
   v_fields   constant text[] := regexp_split_to_array(btrim(case lower($1)

@@ -6,8 +6,7 @@
 -- leases can be answered, and operators can browse, purge, move and redrive.  Returns false if it was already paused; nothing is changed then.
 -- Errors: MB001, MB002, MB012 the queue of sagas.
 create or replace function mbus.pause(
-  qname text, cname text default null, reason text default null, paused_by text default session_user)
-returns boolean
+  qname text, cname text default null, reason text default null, paused_by text default session_user) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue constant mbus.queue := mbus._alter((mbus._queue(qname)).id);

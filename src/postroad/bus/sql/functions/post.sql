@@ -35,8 +35,7 @@ end $$;
 -- Errors: MB001, MB009 foreign iid, MB010 duplicate iid, MB011 payload, MB012 argument, MB013 role.
 create or replace function mbus.post(
   qname text, data text, headers hstore default null, properties hstore default null,
-  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
-returns text
+  delayed_until timestamptz default null, expires timestamptz default null, iid text default null) returns text
 language plpgsql set search_path from current as $$
 declare
   v_payload constant text := mbus._check_post(qname);
@@ -45,15 +44,14 @@ begin
   if v_payload is null then
     return mbus._post_temporary(qname, 'text', data, headers, properties, delayed_until, expires, iid);
   end if;
-  execute format('select mbus.%I(mbus._read_%s($1), $2, $3, $4, $5, $6)', 'post_' || qname, v_payload)
+  execute format('select mbus.%I(mbus._read($1, null::%s), $2, $3, $4, $5, $6)', 'post_' || qname, v_payload)
     into v_iid using data, headers, properties, delayed_until, expires, iid;
   return v_iid;
 end $$;
 
 create or replace function mbus.post(
   qname text, data anyelement, headers hstore default null, properties hstore default null,
-  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
-returns text
+  delayed_until timestamptz default null, expires timestamptz default null, iid text default null) returns text
 language plpgsql set search_path from current as $$
 declare
   v_payload constant text := mbus._check_post(qname);
@@ -69,33 +67,17 @@ begin
   return v_iid;
 end $$;
 
--- Converts a text to a payload; invalid text raises MB011.
-create or replace function mbus._read_hstore(p_text text) returns hstore
+-- Converts a text to the type of a payload; invalid text raises MB011.
+create or replace function mbus._read(p_text text, p_type anyelement) returns anyelement
 language plpgsql immutable set search_path from current as $$
 begin
-  return p_text::hstore;
+  p_type := p_text;    -- a returned value would be converted outside of the block
+  return p_type;
 -- Before PostgreSQL 16 hstore reports bad syntax as an internal error.
 exception when data_exception or syntax_error or internal_error then
-  raise exception 'invalid hstore syntax' using errcode = 'MB011', detail = sqlerrm, hint = 'Write key=>value pairs.';
-end $$;
-
-create or replace function mbus._read_jsonb(p_text text) returns jsonb
-language plpgsql immutable set search_path from current as $$
-begin
-  return p_text::jsonb;
-exception when data_exception or syntax_error then
-  raise exception 'invalid JSON syntax' using errcode = 'MB011', detail = sqlerrm, hint = 'Write valid JSON.';
-end $$;
-
-create or replace function mbus._read_text(p_text text) returns text
-language sql immutable set search_path from current as $$ select p_text $$;
-
-create or replace function mbus._read_bytea(p_text text) returns bytea
-language plpgsql immutable set search_path from current as $$
-begin
-  return p_text::bytea;
-exception when data_exception or syntax_error then
-  raise exception 'invalid bytea syntax' using errcode = 'MB011', detail = sqlerrm, hint = 'Write \x and hexadecimal digits.';
+  raise exception 'invalid % syntax', case pg_typeof(p_type)::text when 'jsonb' then 'JSON' else pg_typeof(p_type)::text end
+    using errcode = 'MB011', detail = sqlerrm, hint = case pg_typeof(p_type)::text
+      when 'hstore' then 'Write key=>value pairs.' when 'jsonb' then 'Write valid JSON.' else 'Write \x and hexadecimal digits.' end;
 end $$;
 
 -- Reserves an iid: post the message under it later, in this or another transaction.

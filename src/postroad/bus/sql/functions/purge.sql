@@ -4,8 +4,7 @@
 -- Errors: MB001, MB002, MB012 state or step of a saga, MB014 isolation.
 create or replace function mbus.purge(
   qname text, cname text default 'default', state text default 'ready', amt integer default 1000,
-  iid text default null)
-returns bigint
+  iid text default null) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue := mbus._queue(qname);

@@ -7,19 +7,18 @@
 -- plain: a call with defaults would open it to all users.  See mbus.alter_queue.
 -- Errors: MB003 other payload, MB005, MB006, MB007 names, MB011 payload, MB012 ncons, MB013 roles.
 create or replace function mbus.create_queue(
-  qname text, ncons integer default 8, is_roles_security_model boolean default false, payload regtype default 'hstore')
-returns void
+  qname text, ncons integer default 8, is_roles_security_model boolean default false, payload regtype default 'hstore') returns void
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue;
   v_position bigint;
+  v_figure   text;
 begin
   perform mbus._check_name('queue', qname);
   perform mbus._check_length(qname, 'default');
   perform mbus._check_payload(payload);
   if ncons is null or ncons < 1 then
-    raise exception 'invalid ncons: %', coalesce(ncons::text, 'null')
-      using errcode = 'MB012', hint = 'Choose between 2 and 256 slots.';
+    raise exception 'invalid ncons: %', coalesce(ncons::text, 'null') using errcode = 'MB012', hint = 'Choose between 2 and 256 slots.';
   elsif ncons not between 2 and 256 then
     raise notice 'queue "%" gets % slots', qname, greatest(2, least(256, ncons));
     ncons := greatest(2, least(256, ncons));
@@ -32,8 +31,8 @@ begin
   end if;
   perform mbus._check_collision(mbus._queue_functions(qname) || mbus._consumer_functions(qname, 'default'));
   perform mbus._create_role(mbus._post_role(qname), create_queue.is_roles_security_model);
-  for v_figure in 1 .. 4 loop
-    perform mbus._create_sequence('qs$' || qname || '$' || ('{position,head,tail,swept}'::text[])[v_figure]);
+  foreach v_figure in array '{position,head,tail,swept}'::text[] loop
+    perform mbus._create_sequence('qs$' || qname || '$' || v_figure);
   end loop;
   insert into mbus.queue (name, payload, slots, is_roles_security_model, position, swept)
   values (qname, payload::oid::regtype::text, ncons, create_queue.is_roles_security_model,
@@ -86,8 +85,7 @@ end $$;
 -- Errors: MB001, MB006 names of roles, MB012 nothing, less than zero or schema, MB013 roles, MB017 busy.
 create or replace function mbus.alter_queue(
   qname text, is_roles_security_model boolean default null, retain interval default null, retain_size bigint default null,
-  track text default null, schema jsonb default null)
-returns void
+  track text default null, schema jsonb default null) returns void
 language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
   v_queue mbus.queue := mbus._queue(qname);
@@ -150,36 +148,41 @@ begin
   from mbus.consumer c where c.queue_id = v_queue.id;
   update mbus.queue set is_roles_security_model = p_is_roles_security_model
   where id = v_queue.id returning * into v_queue;
-  perform mbus._revoke_user(v_queue);
+  -- A queue with roles is closed to mbus_<db>_user.
+  perform mbus._disallow(p.oid, array[mbus._role('user')])
+  from mbus._functions(v_queue) n join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace;
   perform mbus._generate(v_queue);
 end $$;
-
--- A queue with roles is closed to mbus_<db>_user.
-create or replace function mbus._revoke_user(p_queue mbus.queue) returns void
-language sql set search_path from current as $$
-  select mbus._disallow(p.oid, array[mbus._role('user')])
-  from mbus._functions(p_queue) n join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace
-$$;
 
 -- Drops a queue with its messages, consumers, functions, views and roles.  A new one of the same name continues the numbers.
 -- Errors: MB001, MB012 sagas that have not ended.
 create or replace function mbus.drop_queue(qname text) returns void
 language plpgsql security definer set search_path from current set client_min_messages = warning as $$
 declare
-  v_queue    mbus.queue;
+  v_queue    mbus.queue := mbus._queue(qname);
+  v_source   integer;
+  v_table    text;
   v_consumer text;
+  v_figure   text;
 begin
-  if exists (select from mbus.saga g where g.queue_id = (mbus._queue(qname)).id and g.finished_at is null) then
+  if exists (select from mbus.saga g where g.queue_id = v_queue.id and g.finished_at is null) then
     raise exception 'queue "%" contains the bungs of sagas that have not ended', qname
       using errcode = 'MB012', hint = 'Wait until they end, or roll them back with mbus.cancel_saga.';
   end if;
-  perform mbus._drop_triggers_to((mbus._queue(qname)).id);
+  -- Functions of other queues must not refer to it any more.
+  perform mbus._lock_triggers();
+  for v_source in delete from mbus.follower f where f.destination_id = v_queue.id returning f.queue_id loop
+    perform mbus._refollow(mbus._alter(v_source));
+  end loop;
   v_queue := mbus._alter((mbus._queue(qname)).id);
   if v_queue.has_waiters then
     perform mbus._lost(v_queue.id, null, array(select distinct w.number from mbus.wait w where w.queue_id = v_queue.id));
   end if;
   perform mbus._drop_limit(v_queue, c.id) from mbus.consumer c where c.queue_id = v_queue.id;
-  perform mbus._drop_tables(v_queue);
+  for v_table in select payload_table from mbus._tables(v_queue) union select ready_table from mbus._tables(v_queue) loop
+    execute format('drop sequence if exists mbus.%I, mbus.%I', v_table || '$hint', v_table || '$base');
+    execute format('drop table mbus.%I cascade', v_table);
+  end loop;
   -- A new queue of this name continues the numbers.  Altering the sequence waits for all transactions that have used it.
   execute format('alter sequence %s no cycle', v_queue.position);
   insert into mbus.dropped_queue as d (name, position) values (qname, pg_sequence_last_value(v_queue.position))
@@ -191,10 +194,9 @@ begin
     perform mbus._drop_role(mbus._consume_role(qname, v_consumer));
   end loop;
   perform mbus._drop_role(mbus._post_role(qname));
-  for v_figure in 1 .. 4 loop
-    execute format('drop sequence mbus.%I', 'qs$' || qname || '$' || ('{position,head,tail,swept}'::text[])[v_figure]);
+  foreach v_figure in array '{position,head,tail,swept,settled}'::text[] loop
+    execute format('drop sequence if exists mbus.%I', 'qs$' || qname || '$' || v_figure);
   end loop;
-  execute format('drop sequence if exists mbus.%I', 'qs$' || qname || '$settled');
   perform mbus._delete_messages(v_queue.id, null);
   delete from mbus.queue where id = v_queue.id;
 end $$;
@@ -203,28 +205,20 @@ end $$;
 -- sequences are locked: then every transaction that posted or took has ended, and none can begin.
 -- The order matters: an ack of a lease, or the release of a blocked message, may just be moving it to delayed.
 create or replace function mbus._delete_messages(p_queue_id integer, p_consumer_id integer) returns void
-language plpgsql set search_path from current as $$
-begin
+language sql set search_path from current as $$
   delete from mbus.leased l where l.queue_id = p_queue_id and (p_consumer_id is null or l.consumer_id = p_consumer_id);
-  if p_consumer_id is not null then
-    delete from mbus.delayed d where d.queue_id = p_queue_id and d.consumer_id = p_consumer_id;
-    return;
-  end if;
-  delete from mbus.blocked b where b.queue_id = p_queue_id;
-  delete from mbus.delayed d where d.queue_id = p_queue_id;
-  delete from mbus.reserved r where r.queue_id = p_queue_id;
-  delete from mbus.dedup d where d.queue_id = p_queue_id;
-  delete from mbus.unique_key k where k.queue_id = p_queue_id;
-end $$;
+  delete from mbus.blocked b where b.queue_id = p_queue_id and p_consumer_id is null;
+  delete from mbus.delayed d where d.queue_id = p_queue_id and (p_consumer_id is null or d.consumer_id = p_consumer_id);
+  delete from mbus.reserved r where r.queue_id = p_queue_id and p_consumer_id is null;
+  delete from mbus.dedup d where d.queue_id = p_queue_id and p_consumer_id is null;
+  delete from mbus.unique_key k where k.queue_id = p_queue_id and p_consumer_id is null
+$$;
 
 create or replace function mbus._drop_functions(p_names text[]) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_function regprocedure;
+  v_functions constant text := (
+    select string_agg(oid::regprocedure::text, ', ') from pg_proc where pronamespace = 'mbus'::regnamespace and proname = any (p_names));
 begin
-  for v_function in
-    select oid from pg_proc where pronamespace = 'mbus'::regnamespace and proname = any (p_names)
-  loop
-    execute format('drop function %s cascade', v_function);
-  end loop;
+  if v_functions is not null then execute format('drop function %s cascade', v_functions); end if;
 end $$;

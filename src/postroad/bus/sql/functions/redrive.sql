@@ -5,8 +5,7 @@
 -- Locks: the rows; rows that another transaction holds are skipped.
 -- Errors: MB001, MB002, MB009 foreign iid, MB012 amt.
 create or replace function mbus.redrive(
-  qname text, cname text default null, iid text default null, amt integer default 1000, died_before timestamptz default null)
-returns bigint
+  qname text, cname text default null, iid text default null, amt integer default 1000, died_before timestamptz default null) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue := mbus._queue(qname);

@@ -14,8 +14,7 @@
 -- Errors: MB001, MB002, MB008 selector, MB012 nothing retained, queue of sagas or rate.
 create or replace function mbus.replay(
   qname text, cname text, since timestamptz default '-infinity', until timestamptz default null, selector text default null,
-  rate integer default null, again boolean default false, started_by text default session_user)
-returns bigint
+  rate integer default null, again boolean default false, started_by text default session_user) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    constant mbus.queue := mbus._queue(qname);
@@ -24,8 +23,7 @@ declare
 begin
   perform mbus._check_replay(v_queue, $3, $5);
   if rate < 1 then
-    raise exception 'a replay cannot post % messages per second', rate
-      using errcode = 'MB012', hint = 'Choose a rate of 1 or more.';
+    raise exception 'a replay cannot post % messages per second', rate using errcode = 'MB012', hint = 'Choose a rate of 1 or more.';
   end if;
   -- Of two equal calls the second one continues the replay of the first.
   perform from mbus.consumer c where c.id = v_consumer.id for no key update;
@@ -64,8 +62,7 @@ end $$;
 -- Counts the messages that mbus.replay would post, by reading all that are stored of that time.  Read-only.
 -- Errors: MB001, MB002, MB008 selector, MB012 nothing retained or queue of sagas.
 create or replace function mbus.count_replay(
-  qname text, cname text, since timestamptz default '-infinity', until timestamptz default null, selector text default null)
-returns bigint
+  qname text, cname text, since timestamptz default '-infinity', until timestamptz default null, selector text default null) returns bigint
 language plpgsql security definer set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_queue    constant mbus.queue := mbus._queue(qname);

@@ -19,13 +19,9 @@ end $$;
 create or replace function mbus._ask(p_headers hstore, p_timeout interval, p_reply_to text) returns hstore
 language plpgsql set search_path from current as $$
 begin
-  if p_timeout is null or p_timeout <= '0' or p_timeout > mbus._longest() then
-    raise exception 'invalid timeout: %', coalesce(p_timeout::text, 'null')
-      using errcode = 'MB012', hint = 'The timeout must be positive.';
-  end if;
+  perform mbus._check_interval('timeout', p_timeout, true, 'The timeout must be positive.');
   if p_reply_to is not null and not mbus._is_temporary(p_reply_to) then
-    raise exception 'answers cannot go to "%"', p_reply_to
-      using errcode = 'MB012', hint = 'Use a temporary queue, or omit reply_to.';
+    raise exception 'answers cannot go to "%"', p_reply_to using errcode = 'MB012', hint = 'Use a temporary queue, or omit reply_to.';
   end if;
   return coalesce(p_headers - '{correlation,reply_by}'::text[], '') || hstore('reply_to', coalesce(p_reply_to, mbus.reply_queue()));
 end $$;
@@ -58,8 +54,7 @@ language plpgsql security definer set search_path from current rows 100 as $$
 declare
   v_name constant text := mbus.reply_queue();
 begin
-  return query
-  select p.headers -> 'correlation', mbus._iid(v_name, p.number), p.added, p.expires,
+  return query select p.headers -> 'correlation', mbus._iid(v_name, p.number), p.added, p.expires,
          mbus._deliver_temporary(v_name, p), p.properties, case
            when p.data_hstore is not null then 'hstore' when p.data_jsonb is not null then 'jsonb'
            when p.data_text is not null then 'text' when p.data_bytea is not null then 'bytea' end,

@@ -25,8 +25,7 @@ begin
 end $$;
 
 -- The messages that match, in order.  Security invoker: the caller's text runs here.
-create or replace function mbus._select(p_messages mbus.qt_model[], p_selector text)
-returns table (iid text, group_name text)
+create or replace function mbus._select(p_messages mbus.qt_model[], p_selector text) returns table (iid text, group_name text)
 language plpgsql set search_path from current as $$
 begin
   if p_selector is null then

@@ -12,8 +12,7 @@
 -- Errors: MB001, MB011 payload, MB012 argument, MB013 role, and those of mbus.post.
 create or replace function mbus.schedule(
   name text, timing text, qname text, data anycompatible, timezone text default 'UTC', missed text default 'once',
-  headers hstore default null, properties hstore default null)
-returns timestamptz
+  headers hstore default null, properties hstore default null) returns timestamptz
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    constant mbus.queue := mbus._queue(qname);
@@ -67,7 +66,7 @@ declare
   v_iid   text;
 begin
   select * into v_queue from mbus.queue q where q.id = p_schedule.queue_id;
-  execute format('select mbus.%I(mbus._read_%s($1), $2, $3)', 'post_' || v_queue.name, v_queue.payload) into v_iid
+  execute format('select mbus.%I(mbus._read($1, null::%s), $2, $3)', 'post_' || v_queue.name, v_queue.payload) into v_iid
   using p_schedule.data, coalesce(p_schedule.headers, '') || hstore(array['schedule', 'planned_at'],
           array[p_schedule.name, to_char(p_planned at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')]), p_schedule.properties;
   return v_iid;
@@ -96,9 +95,7 @@ declare
   v_next     timestamptz;
   v_error    text;
 begin
-  for v_schedule in
-    select * from mbus.schedule s where s.next_at <= v_now order by s.next_at limit 100 for no key update skip locked
-  loop
+  for v_schedule in select * from mbus.schedule s where s.next_at <= v_now order by s.next_at limit 100 for no key update skip locked loop
     v_next := v_schedule.next_at;
     for v_count in 1 .. 100 loop
       exit when v_next is null or v_next > v_now;

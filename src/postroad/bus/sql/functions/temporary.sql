@@ -26,7 +26,10 @@ declare
 begin
   perform mbus._check_consume(v_queue, 'default');
   if selector is not null then
-    perform mbus._check_admin('give a temporary consumer a selector');
+    if not mbus._is_admin() then
+      raise exception 'user "%" may not give a temporary consumer a selector', session_user
+        using errcode = 'MB013', hint = format('Grant role %I.', mbus._role('admin'));
+    end if;
     perform mbus._check_selector(v_queue, selector);
   end if;
   if not v_queue.has_followers then
@@ -36,20 +39,17 @@ begin
   insert into mbus.follower (queue_id, temporary_name, selector) values (v_queue.id, v_name, selector);
   return v_name;
 exception when lock_not_available or deadlock_detected then
-  raise exception 'queue "%" is busy: its definition is being changed', qname
-    using errcode = 'MB017', hint = 'Try again.';
+  raise exception 'queue "%" is busy: its definition is being changed', qname using errcode = 'MB017', hint = 'Try again.';
 end $$;
 
 -- Takes up to amt messages of a temporary queue in the caller's transaction, in order of posting.  With wait, polls
 -- until there is one or the time is over; a transaction that waits long prevents dead rows from being removed.
 -- Each payload has its own function, because the row types differ.
 -- Errors: MB001 gone, MB012 argument, MB013 another session's, MB014 isolation, MB019 other payload.
-create or replace function mbus.consume_temporary(qname text, amt integer default 1, wait interval default '0')
-returns setof mbus.qt_model
+create or replace function mbus.consume_temporary(qname text, amt integer default 1, wait interval default '0') returns setof mbus.qt_model
 language plpgsql security definer set search_path from current rows 100 as $$
 begin
-  return query
-  select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+  return query select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_hstore
   from mbus._consume_temporary(qname, 'hstore', amt, wait) p;
 end $$;
@@ -58,8 +58,7 @@ create or replace function mbus.consume_temporary_jsonb(qname text, amt integer 
 returns setof mbus.qt_model_jsonb
 language plpgsql security definer set search_path from current rows 100 as $$
 begin
-  return query
-  select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+  return query select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_jsonb
   from mbus._consume_temporary(qname, 'jsonb', amt, wait) p;
 end $$;
@@ -68,8 +67,7 @@ create or replace function mbus.consume_temporary_text(qname text, amt integer d
 returns setof mbus.qt_model_text
 language plpgsql security definer set search_path from current rows 100 as $$
 begin
-  return query
-  select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+  return query select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_text
   from mbus._consume_temporary(qname, 'text', amt, wait) p;
 end $$;
@@ -78,18 +76,34 @@ create or replace function mbus.consume_temporary_bytea(qname text, amt integer 
 returns setof mbus.qt_model_bytea
 language plpgsql security definer set search_path from current rows 100 as $$
 begin
-  return query
-  select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+  return query select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_bytea
   from mbus._consume_temporary(qname, 'bytea', amt, wait) p;
 end $$;
 
--- Removes the temporary queues of ended sessions, and returns how many.  Maintenance does
--- so too.
+-- Removes the temporary queues of ended sessions, with their messages and followers, and returns how many.  Maintenance does so too.
 create or replace function mbus.clear_tempq() returns bigint
 language plpgsql security definer set search_path from current as $$
+declare
+  v_names text[];
+  v_slot  integer;
 begin
-  return mbus._clear_temporary();
+  with live as materialized (
+    select l.objid::bigint as pid from pg_locks l
+    where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+      and l.classid::bigint = mbus._session_class() & 4294967295::bigint
+      and l.database = (select oid from pg_database where datname = current_database())),
+  gone as (
+    delete from mbus.temporary_queue q
+    where q.name in (select t.name from mbus.temporary_queue t
+                     where t.pid not in (select pid from live) limit 10000 for update skip locked)
+    returning q.name)
+  select array_agg(g.name) into v_names from gone g;
+  if v_names is null then return 0; end if;
+  for v_slot in select * from mbus._tempq_slots() loop
+    execute format('delete from mbus.tempq_%s s where s.destination = any ($1)', v_slot) using v_names;
+  end loop;
+  return cardinality(v_names);
 end $$;
 
 -- Posts to a temporary queue; called by mbus.post.  The data is the text of a value of type p_given, which must be the payload
@@ -113,8 +127,8 @@ begin
   end if;
   return mbus._iid(p_name, (mbus._temporary_put(array[p_name], array[row(null, mbus.now(), p_expires, p_headers, p_properties,
     case when p_delayed_until is not null then jsonb_build_object('delayed_until', p_delayed_until) end, null,
-    case v_payload when 'hstore' then mbus._read_hstore(p_data) end,
-    case v_payload when 'jsonb' then mbus._read_jsonb(p_data) end,
+    case v_payload when 'hstore' then mbus._read(p_data, null::hstore) end,
+    case v_payload when 'jsonb' then mbus._read(p_data, null::jsonb) end,
     case v_payload when 'text' then p_data end,
-    case v_payload when 'bytea' then mbus._read_bytea(p_data) end)::mbus.parcel]))[1]);
+    case v_payload when 'bytea' then mbus._read(p_data, null::bytea) end)::mbus.parcel]))[1]);
 end $$;

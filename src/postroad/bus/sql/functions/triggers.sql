@@ -4,8 +4,7 @@
 --
 -- Locks: all changes of triggers, one at a time; then the source queue's.
 -- Errors: MB001, MB008 selector, MB011 other payload, MB020 a message could return to a queue, MB030 exists.
-create or replace function mbus.create_trigger(src_queue_name text, dst_queue_name text, selector text default null)
-returns void
+create or replace function mbus.create_trigger(src_queue_name text, dst_queue_name text, selector text default null) returns void
 language plpgsql security definer set search_path from current as $$
 declare
   v_source      mbus.queue;
@@ -23,7 +22,13 @@ begin
     raise exception 'there is already a trigger from "%" to "%"', src_queue_name, dst_queue_name
       using errcode = 'MB030', hint = 'Drop it first with mbus.drop_trigger.';
   end if;
-  if mbus._leads_to(v_destination.id, v_source.id) then
+  -- Over any number of triggers.
+  if v_source.id in (
+    with recursive reached(id) as (
+      select v_destination.id
+      union
+      select f.destination_id from reached r join mbus.follower f on f.queue_id = r.id where f.destination_id is not null)
+    select r.id from reached r) then
     raise exception 'a trigger from "%" to "%" would create a loop', src_queue_name, dst_queue_name
       using errcode = 'MB020', hint = 'Messages would be copied endlessly. See the view mbus.followers.';
   end if;
@@ -54,16 +59,6 @@ end $$;
 create or replace function mbus._lock_triggers() returns void
 language sql set search_path from current as $$ select pg_advisory_xact_lock(mbus._lock_class(), 0) $$;
 
--- True if messages posted to the one queue reach the other, over any number of triggers.
-create or replace function mbus._leads_to(p_from integer, p_to integer) returns boolean
-language sql stable set search_path from current as $$
-  with recursive reached(id) as (
-    select p_from
-    union
-    select f.destination_id from reached r join mbus.follower f on f.queue_id = r.id where f.destination_id is not null)
-  select exists (select from reached where id = p_to)
-$$;
-
 -- Rebuilds the functions of a queue after a follower was removed; without followers they are the plain ones again.
 create or replace function mbus._refollow(p_queue mbus.queue) returns void
 language plpgsql set search_path from current as $$
@@ -71,18 +66,4 @@ begin
   update mbus.queue set has_followers = exists (select from mbus.follower f where f.queue_id = p_queue.id)
   where id = p_queue.id returning * into p_queue;
   perform mbus._generate(p_queue);
-end $$;
-
--- Before a queue is dropped: functions of other queues must not refer to it any more.
-create or replace function mbus._drop_triggers_to(p_queue_id integer) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_source integer;
-begin
-  perform mbus._lock_triggers();
-  for v_source in
-    delete from mbus.follower f where f.destination_id = p_queue_id returning f.queue_id
-  loop
-    perform mbus._refollow(mbus._alter(v_source));
-  end loop;
 end $$;

@@ -2,8 +2,7 @@
 -- for the consumer, without taking them; inserting posts.  Permissions are granted on the view itself.
 -- Default name: public.<qname>_q.
 create or replace function mbus.create_view(
-  qname text, cname text default 'default', sname text default 'public', viewname text default null)
-returns void
+  qname text, cname text default 'default', sname text default 'public', viewname text default null) returns void
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue := mbus._queue(qname);
@@ -54,18 +53,11 @@ end $$;
 -- The views of a queue after it has become a fanout queue.  They are found by their trigger, whose argument is
 -- the consumer.
 create or replace function mbus._rebuild_views(p_queue mbus.queue) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_view record;
-begin
-  for v_view in
-    select format('%I.%I', s.nspname, r.relname) as name, c as consumer
-    from pg_trigger t
-    join pg_class r on r.oid = t.tgrelid
-    join pg_namespace s on s.oid = r.relnamespace
-    join mbus.consumer c on c.queue_id = p_queue.id and convert_to(c.name, 'UTF8') || '\x00' = t.tgargs
-    where t.tgfoid = to_regproc(format('mbus.%I', '_view_' || p_queue.name))
-  loop
-    perform mbus._build_view(p_queue, v_view.consumer, v_view.name);
-  end loop;
-end $$;
+language sql set search_path from current as $$
+  select mbus._build_view(p_queue, c, format('%I.%I', s.nspname, r.relname))
+  from pg_trigger t
+  join pg_class r on r.oid = t.tgrelid
+  join pg_namespace s on s.oid = r.relnamespace
+  join mbus.consumer c on c.queue_id = p_queue.id and convert_to(c.name, 'UTF8') || '\x00' = t.tgargs
+  where t.tgfoid = to_regproc(format('mbus.%I', '_view_' || p_queue.name))
+$$;

@@ -26,8 +26,7 @@ begin
   if p_text::interval < '0' or p_text::interval > mbus._longest() then raise invalid_datetime_format; end if;
   return p_text::interval;
 exception when invalid_datetime_format or datetime_field_overflow or interval_field_overflow then
-  raise exception 'invalid %: "%"', p_what, p_text
-    using errcode = 'MB012', hint = 'Write an interval of zero or more, such as 1 hour.';
+  raise exception 'invalid %: "%"', p_what, p_text using errcode = 'MB012', hint = 'Write an interval of zero or more, such as 1 hour.';
 end $$;
 
 -- Checks headers, reserves the number, and stores delayed messages outside the ring.
@@ -180,8 +179,7 @@ declare
   v_priority text := p_headers -> 'priority';
 begin
   if v_priority is not null and v_priority not in ('high', 'normal', 'low') then
-    raise exception 'unknown priority: "%"', v_priority
-      using errcode = 'MB012', hint = 'Use high, normal or low.';
+    raise exception 'unknown priority: "%"', v_priority using errcode = 'MB012', hint = 'Use high, normal or low.';
   end if;
   if p_headers -> 'group' is not null and v_priority <> 'normal' then
     raise exception 'a message of a group has no priority'
@@ -262,7 +260,13 @@ begin
         using errcode = 'MB010', hint = 'Roll a saga back with mbus.cancel_saga or by taking its bung.';
     end if;
   end if;
-  select * into v_taken from mbus._taken_under(p_iid);
+  -- moved is the history of a message that was posted to another queue than its iid's.
+  select q.id as queue_id, t.number, array_agg(c.id) as consumers, max(case when t.trail ? 'moved_from' then t.trail::text end)::jsonb as moved
+  into v_taken
+  from mbus._taken_here() t join mbus.consumer c on c.id = t.consumer_id join mbus.queue q on q.id = c.queue_id
+  where p_iid in (mbus._iid(q.name, t.number), t.trail ->> 'moved_from')
+    and mbus._may_consume(q, c.name) and mbus._state(q, c.id, t.number) = 'gone'
+  group by q.id, t.number limit 1;
   if v_taken.number is null and v_is_own then
     raise exception 'iid "%" is in use, or was used before', p_iid
       using errcode = 'MB010',

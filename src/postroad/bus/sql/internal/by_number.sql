@@ -32,21 +32,6 @@ begin
                    and b.released_by is null and (b.expires is null or b.expires > mbus.now()));
 end $$;
 
--- True when a consumer's copy of a message is leased on the ring.
-create or replace function mbus._is_claimed(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns boolean
-language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
-declare
-  v_table text;
-  v_is_claimed boolean;
-begin
-  for v_table in select t.ready_table from mbus._claim_tables(p_queue, p_consumer_id) t loop
-    execute format('select exists (select from mbus.%I s where (s.id = $1 and s.origin is null or s.origin = $1) and s.token is not null)',
-                   v_table) into v_is_claimed using p_number;
-    if v_is_claimed then return true; end if;
-  end loop;
-  return false;
-end $$;
-
 -- Removes a message by its number in any state, for one consumer or (null) for all, and returns
 -- each copy; its recipients are the consumers whose copy it was.  Expired messages are left to mbus._expire, which also
 -- handles the messages that wait for them.
@@ -54,8 +39,7 @@ end $$;
 -- Waits for transactions that hold it.  A copy that moves during the search is found by the
 -- next round: one consumer has at most one copy; for all consumers a round must find nothing.
 create or replace function mbus._take_number(
-  p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean default false)
-returns setof mbus.parcel
+  p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean default false) returns setof mbus.parcel
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_queue mbus.queue;
@@ -126,8 +110,7 @@ $$;
 
 -- The same for delayed, leased and dead messages.  Of a delayed message for several consumers
 -- only the share of the given consumer is removed.
-create or replace function mbus._take_waiting(
-  p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean)
+create or replace function mbus._take_waiting(p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean)
 returns setof mbus.parcel
 language plpgsql set search_path from current as $$
 declare
@@ -136,8 +119,7 @@ begin
   if p_consumer_id is not null then
     return query
     update mbus.delayed d
-    set recipients = array_remove(
-      coalesce(d.recipients, v_everybody), p_consumer_id)
+    set recipients = array_remove(coalesce(d.recipients, v_everybody), p_consumer_id)
     where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id is null
       and (d.recipients is null or p_consumer_id = any (d.recipients))
       and (d.expires is null or d.expires > mbus.now())
@@ -146,8 +128,7 @@ begin
     delete from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number and d.recipients = '{}';
     return query
     update mbus.blocked b
-    set recipients = array_remove(
-      coalesce(b.recipients, v_everybody), p_consumer_id)
+    set recipients = array_remove(coalesce(b.recipients, v_everybody), p_consumer_id)
     where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
       and (b.recipients is null or p_consumer_id = any (b.recipients))
       and (b.expires is null or b.expires > mbus.now())

@@ -30,8 +30,7 @@ create or replace function mbus._check_name(p_kind text, p_name text) returns vo
 language plpgsql immutable set search_path from current as $$
 begin
   if p_name is null or p_name !~ '^[a-z0-9_]+$' then
-    raise exception 'invalid % name: "%"', p_kind, coalesce(p_name, 'null')
-      using errcode = 'MB005', hint = 'Use a-z, 0-9 and _ only.';
+    raise exception 'invalid % name: "%"', p_kind, coalesce(p_name, 'null') using errcode = 'MB005', hint = 'Use a-z, 0-9 and _ only.';
   end if;
 end $$;
 
@@ -168,7 +167,14 @@ create or replace function mbus._check_amount(p_amount integer) returns void
 language plpgsql immutable set search_path from current as $$
 begin
   if p_amount is null or p_amount < 0 then
-    raise exception 'invalid amount: %', coalesce(p_amount::text, 'null')
-      using errcode = 'MB012', hint = 'Ask for zero or more messages.';
+    raise exception 'invalid amount: %', coalesce(p_amount::text, 'null') using errcode = 'MB012', hint = 'Ask for zero or more messages.';
+  end if;
+end $$;
+
+create or replace function mbus._check_interval(p_what text, p_value interval, p_is_positive boolean, p_hint text) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_value < '0' or p_value > mbus._longest() or p_is_positive and coalesce(p_value, '0') = '0' then
+    raise exception 'invalid %: %', p_what, coalesce(p_value::text, 'null') using errcode = 'MB012', hint = p_hint;
   end if;
 end $$;

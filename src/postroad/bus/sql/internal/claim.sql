@@ -37,8 +37,7 @@ declare
 begin
   perform mbus._attend(p_queue.id, (select c.id from mbus.consumer c where c.queue_id = p_queue.id and c.name = p_consumer), p_amount);
   -- Retries of groups first, as in taking.
-  return query
-  select d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
+  return query select d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
          d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea
   from mbus.delayed d join mbus.consumer c on c.id = d.consumer_id and c.queue_id = p_queue.id and c.name = p_consumer
   where d.queue_id = p_queue.id and d.group_name is not null and d.due_at <= (select mbus.now())
@@ -63,28 +62,27 @@ end $$;
 -- Locks a ready message for the rest of the transaction, so that no other takes it.  False if another transaction has
 -- locked it, if it does not exist any more, or if its group does not allow it.
 -- Locks: the group's advisory lock, then the row, both without waiting.
-create or replace function mbus._claim_number(p_queue mbus.queue, p_consumer_id integer, p_number bigint, p_group text)
-returns boolean
+create or replace function mbus._claim_number(p_queue mbus.queue, p_consumer_id integer, p_number bigint, p_group text) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_table record;
   v_id    bigint;
 begin
-  if p_group is not null and not pg_try_advisory_xact_lock(p_consumer_id, hashtext(p_group)) then
-    return false;
-  end if;
-  -- A separate statement, so that its snapshot includes the work of the group's last holder.
-  if p_group is not null and mbus._has_elder(p_queue, p_consumer_id, p_number, p_group) then
-    return false;
-  end if;
-  if p_group is not null and not mbus._is_group_leased(p_consumer_id, p_group) then
-    perform from mbus.delayed d
-    where d.consumer_id = p_consumer_id and d.group_name = p_group and d.number = p_number and d.due_at <= mbus.now()
-    for update skip locked;
-    if found then return true; end if;
-  end if;
-  if p_group is not null and mbus._is_group_held(p_consumer_id, p_group) then
-    return false;
+  if p_group is not null then
+    if not pg_try_advisory_xact_lock(p_consumer_id, hashtext(p_group)) then return false; end if;
+    -- A separate statement, so that its snapshot includes the work of the group's last holder.
+    if p_number is distinct from (
+      select m.number from mbus._read_messages(p_queue, (select c.name from mbus.consumer c where c.id = p_consumer_id), 1000) m
+      where m.headers -> 'group' = p_group limit 1) then
+      return false;    -- it is not the first of its group
+    end if;
+    if not mbus._is_group_leased(p_consumer_id, p_group) then
+      perform from mbus.delayed d
+      where d.consumer_id = p_consumer_id and d.group_name = p_group and d.number = p_number and d.due_at <= mbus.now()
+      for update skip locked;
+      if found then return true; end if;
+    end if;
+    if mbus._is_group_held(p_consumer_id, p_group) then return false; end if;
   end if;
   if mbus._is_cursor(p_consumer_id) and not pg_try_advisory_xact_lock(p_consumer_id, 0) then
     return false;
@@ -102,35 +100,21 @@ begin
   return false;
 end $$;
 
--- True when another message of the group is before this one.
-create or replace function mbus._has_elder(p_queue mbus.queue, p_consumer_id integer, p_number bigint, p_group text)
-returns boolean
-language plpgsql set search_path from current as $$
-declare
-  v_first bigint;
-begin
-  select p.number into v_first
-  from mbus._read_messages(p_queue, (select c.name from mbus.consumer c where c.id = p_consumer_id), 1000) p
-  where p.headers -> 'group' = p_group limit 1;
-  return v_first is distinct from p_number;
-end $$;
-
 -- For dyn_consume: the first ready messages as their consumer would see them.
 create or replace function mbus._show(p_queue text, p_consumer text, p_amount integer) returns setof mbus.qt_model
 language plpgsql rows 100 security definer set search_path from current as $$
 declare
   v_queue mbus.queue := mbus._check_take(p_queue, p_consumer);
 begin
-  return query
-  select p.number, p.added, mbus._iid(p_queue, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
-         null::integer[], mbus._deliver((mbus._constants(v_queue)), p.added, p.headers, p.trail), p.properties, p.data_hstore
+  return query select p.number, p.added, mbus._iid(p_queue, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+         null::integer[], mbus._deliver(mbus._constants(p_queue), p.added, p.headers, p.trail), p.properties, p.data_hstore
   from mbus._read_messages(v_queue, p_consumer, p_amount) p;
 end $$;
 
-create or replace function mbus._constants(p_queue mbus.queue) returns hstore
+create or replace function mbus._constants(p_queue text) returns hstore
 language sql stable set search_path from current as $$
   select hstore(array['seenby', 'source_db', 'destination'],
-                array[array[current_database()::text]::text, current_database()::text, p_queue.name])
+                array[array[current_database()::text]::text, current_database()::text, p_queue])
 $$;
 
 -- The same lock by iid.
@@ -151,9 +135,7 @@ declare
   v_parcel   record;
   v_iids     text[] := '{}';
 begin
-  for v_parcel in
-    select p.number, p.headers -> 'group' as group_name from mbus._read_messages(v_queue, p_consumer, p_amount * 10) p
-  loop
+  for v_parcel in select p.number, p.headers -> 'group' as group_name from mbus._read_messages(v_queue, p_consumer, p_amount * 10) p loop
     exit when cardinality(v_iids) >= p_amount;
     if mbus._claim_number(v_queue, v_consumer, v_parcel.number, v_parcel.group_name) then
       v_iids := v_iids || mbus._iid(p_queue, v_parcel.number);

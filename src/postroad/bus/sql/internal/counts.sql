@@ -33,9 +33,7 @@ language plpgsql stable security definer set search_path from current as $$
 begin
   select count(*) into delayed from (
     select from mbus.delayed d
-    where d.queue_id = p_queue.id
-      and (d.consumer_id = p_consumer.id
-           or d.consumer_id is null and (d.recipients is null or p_consumer.id = any (d.recipients)))
+    where d.queue_id = p_queue.id and mbus._is_for(p_consumer.id, d.consumer_id, d.recipients)
     limit 10000) w;
   select count(*) into blocked from (
     select from mbus.blocked b

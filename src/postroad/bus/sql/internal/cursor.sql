@@ -14,41 +14,13 @@
 -- Locks: an advisory lock (consumer id, 0), tried by takes and waited for by takes of one message.
 
 create or replace function mbus._is_cursor(p_consumer_id integer) returns boolean
-language sql stable set search_path from current as $$
-  select c.contract = 'cursor' from mbus.consumer c where c.id = p_consumer_id
-$$;
+language sql stable set search_path from current as $$ select c.contract = 'cursor' from mbus.consumer c where c.id = p_consumer_id $$;
 
 create or replace function mbus._refuse_cursor(p_queue text, p_what text) returns void
 language plpgsql immutable set search_path from current as $$
 begin
   raise exception 'queue "%" has a consumer with a cursor, which does not support %', p_queue, p_what
     using errcode = 'MB012', hint = 'Use a consumer with contract => ''message'', in a queue of its own if necessary.';
-end $$;
-
-create or replace function mbus._check_contract(p_queue mbus.queue, p_contract text, p_selector text) returns void
-language plpgsql stable set search_path from current as $$
-begin
-  if p_contract is null or p_contract not in ('message', 'cursor') then
-    raise exception 'unknown contract: "%"', coalesce(p_contract, 'null') using errcode = 'MB012', hint = 'Use message or cursor.';
-  elsif p_contract = 'cursor' and (p_selector is not null or p_queue.has_groups or p_queue.has_waiters) then
-    perform mbus._refuse_cursor(p_queue.name, case when p_selector is not null then 'selectors' when p_queue.has_groups then 'groups'
-                                              else 'consume_after and sagas' end);
-  end if;
-end $$;
-
--- Begins after what has been posted.
-create or replace function mbus._start_cursor(p_queue mbus.queue, p_consumer_id integer) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_ready text;
-  v_last  constant bigint := pg_sequence_last_value(p_queue.position);
-begin
-  if to_regclass(format('mbus.%I', 'qs$' || p_queue.name || '$settled')) is null then
-    perform mbus._create_sequence('qs$' || p_queue.name || '$settled');
-  end if;
-  for v_ready in select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id and v_last > 0 loop
-    execute format('insert into mbus.%I (id) values ($1)', v_ready) using - v_last;
-  end loop;
 end $$;
 
 -- An id such that every transaction that drew it or a smaller one has ended; also the calling one, if it has posted.

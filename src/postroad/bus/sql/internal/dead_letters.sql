@@ -45,8 +45,7 @@ language sql immutable parallel safe
 return left(encode(sha256(convert_to(coalesce(mbus._normalised($1), ''), 'UTF8')), 'hex'), 12);
 
 -- Writes a message of one consumer into the dmq.
-create or replace function mbus._bury(p_consumer_id integer, p_parcel mbus.parcel, p_number bigint, p_error text)
-returns void
+create or replace function mbus._bury(p_consumer_id integer, p_parcel mbus.parcel, p_number bigint, p_error text) returns void
 language sql set search_path from current as $$
   insert into mbus.dmq (queue_id, consumer_id, died_at, error, number, added, expires, headers, properties, trail,
                         data_hstore, data_jsonb, data_text, data_bytea, fingerprint)
@@ -60,8 +59,7 @@ $$;
 -- Returns a message that one consumer could not handle: ready again, delayed, or dead.
 -- p_delay null: the consumer's backoff, doubled with each attempt, of which half is random.
 create or replace function mbus._give_back(
-  p_consumer_id integer, p_parcel mbus.parcel, p_delay interval, p_error text, p_is_parked boolean)
-returns text
+  p_consumer_id integer, p_parcel mbus.parcel, p_delay interval, p_error text, p_is_parked boolean) returns text
 language plpgsql set search_path from current as $$
 declare
   v_consumer mbus.consumer;
@@ -90,8 +88,7 @@ begin
 end $$;
 
 -- Puts a message of one consumer back.  Returns 'ready' or 'delayed'.
-create or replace function mbus._put_back(p_queue_id integer, p_consumer_id integer, p_parcel mbus.parcel, p_delay interval)
-returns text
+create or replace function mbus._put_back(p_queue_id integer, p_consumer_id integer, p_parcel mbus.parcel, p_delay interval) returns text
 language plpgsql set search_path from current as $$
 declare
   v_due constant timestamptz := mbus.now() + p_delay;
@@ -105,9 +102,7 @@ begin
   if p_delay > '0' or p_parcel.headers -> 'group' is not null then
     insert into mbus.delayed (queue_id, consumer_id, group_name, due_at, number, added, expires, headers, properties,
                               trail, recipients, data_hstore, data_jsonb, data_text, data_bytea)
-    select p_queue_id, p_consumer_id, p_parcel.headers -> 'group', v_due, p_parcel.number,
-           p_parcel.added, p_parcel.expires, p_parcel.headers, p_parcel.properties, p_parcel.trail,
-           p_parcel.recipients, p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea;
+    select p_queue_id, p_consumer_id, p_parcel.headers -> 'group', v_due, (p_parcel).*;
     return case when p_delay > '0' then 'delayed' else 'ready' end;
   end if;
   perform mbus._put_many(p_queue_id, array[p_parcel]);

@@ -172,6 +172,7 @@ returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_table   record;
+  v_gone    record;
   v_numbers bigint[];
   v_count   bigint := 0;
 begin
@@ -196,18 +197,7 @@ begin
       perform mbus._lost(p_queue.id, v_table.consumer_id, v_numbers);
     end if;
   end loop;
-  return v_count + mbus._expire_aside(p_queue, p_limit, p_since, p_leases_since);
-end $$;
-
--- The same among the messages that are not on the ring.
-create or replace function mbus._expire_aside(
-  p_queue mbus.queue, p_limit integer, p_since timestamptz, p_leases_since timestamptz)
-returns bigint
-language plpgsql set search_path from current as $$
-declare
-  v_gone  record;
-  v_count bigint := 0;
-begin
+  -- The same among the messages that are not on the ring.
   for v_gone in
     with delayed as (
       delete from mbus.delayed d where d.id in (

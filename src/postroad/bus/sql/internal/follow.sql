@@ -52,9 +52,7 @@ begin
       return;
     end;
   end if;
-  for v_follower in
-    select * from mbus.follower f where f.queue_id = p_queue_id and f.temporary_name is not null
-  loop
+  for v_follower in select * from mbus.follower f where f.queue_id = p_queue_id and f.temporary_name is not null loop
     v_is_hit := true;
     v_error := null;
     if v_follower.selector is not null then
@@ -81,11 +79,3 @@ begin
   execute format(e'select (%s\n) from (select ($1).*) t', p_selector) into v_is_hit using p_message;
   return v_is_hit;
 end $$;
-
--- The parts of mbus._follow_<q>, one per trigger.
-create or replace function mbus._trigger_parts(p_queue mbus.queue) returns text
-language sql stable set search_path from current as $$
-  select string_agg(mbus._fill('follow_trigger', mbus._queue_values(p_queue) || jsonb_build_object(
-    'destination', d.name, 'destination_id', d.id, 'selector', coalesce(f.selector, 'true'))), e'\n' order by f.id)
-  from mbus.follower f join mbus.queue d on d.id = f.destination_id where f.queue_id = p_queue.id
-$$;

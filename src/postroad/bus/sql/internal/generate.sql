@@ -15,8 +15,7 @@ language sql stable set search_path from current as $$
 $$;
 
 -- The inserts of a fanout post, one per consumer: parts of a WITH.
-create or replace function mbus._deliveries(p_template text, p_queue mbus.queue, p_lane text, p_slot bigint)
-returns text
+create or replace function mbus._deliveries(p_template text, p_queue mbus.queue, p_lane text, p_slot bigint) returns text
 language sql stable set search_path from current as $$
   select string_agg(
     mbus._fill(p_template, jsonb_build_object('consumer_id', c.id,
@@ -30,8 +29,7 @@ $$;
 
 -- The template once per cell of the ring, as branches of a CASE over the cell's number, which is
 -- slot + slots × lane.  Static SQL per table keeps plans cached.
-create or replace function mbus._branches(p_template text, p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb)
-returns text
+create or replace function mbus._branches(p_template text, p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb) returns text
 language sql stable set search_path from current as $$
   select string_agg(
     mbus._fill(p_template, v.values || jsonb_build_object('ahead', case
@@ -95,8 +93,7 @@ language sql stable set search_path from current as $$
     'parameters', (select string_agg(case when t = p_queue.payload then '$1' else 'null' end, ', ' order by n)
                    from unnest('{hstore,jsonb,text,bytea}'::text[]) with ordinality u(t, n)),
     'columns', mbus._data_columns(p_queue.payload),
-    'constants', quote_literal(hstore(array['seenby', 'source_db', 'destination'],
-       array[array[current_database()::text]::text, current_database()::text, p_queue.name])))
+    'constants', quote_literal(mbus._constants(p_queue.name)))
 $$;
 
 create or replace function mbus._queue_functions(p_queue text) returns text[]
@@ -126,12 +123,13 @@ language plpgsql set search_path from current set check_function_bodies = off as
 declare
   v_values   jsonb := mbus._queue_values(p_queue);
   v_hits     jsonb := mbus._hit_values(p_queue, v_values);
-  v_consumer mbus.consumer;
   v_default  mbus.consumer;
   v_conform  constant text := case when p_queue.schema is not null then format(e'  perform mbus._conform(%s, %s);\n', p_queue.id,
     case p_queue.payload when 'hstore' then 'hstore_to_jsonb(d)' when 'jsonb' then 'd' else 'to_jsonb(d)' end) end;
 begin
-  execute mbus._fill('match', v_values || jsonb_build_object('choices', mbus._choices(p_queue),
+  execute mbus._fill('match', v_values || jsonb_build_object(
+    'choices', (select string_agg(mbus._fill('choice', jsonb_build_object('consumer_id', c.id, 'selector', c.selector)), e'\n' order by c.id)
+                from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null),
     'headers', case when exists (select from mbus.consumer c where c.queue_id = p_queue.id and mbus._reads_headers(c.selector))
                     then mbus._fill('headers_delivered', v_values || '{"added": "p_parcel.added", "headers": "p_parcel.headers"}')
                     else 'p_parcel.headers' end,
@@ -142,7 +140,10 @@ begin
     'recipients', case p_queue.mode when 'fanout' then mbus._fill('recipients', v_values) end,
     'branches', mbus._branches('put_' || p_queue.mode, p_queue, v_default, v_values)));
   if p_queue.has_followers then
-    execute mbus._fill('follow', v_values || jsonb_build_object('triggers', mbus._trigger_parts(p_queue)));
+    execute mbus._fill('follow', v_values || jsonb_build_object('triggers', (
+      select string_agg(mbus._fill('follow_trigger', v_values || jsonb_build_object(
+        'destination', d.name, 'destination_id', d.id, 'selector', coalesce(f.selector, 'true'))), e'\n' order by f.id)
+      from mbus.follower f join mbus.queue d on d.id = f.destination_id where f.queue_id = p_queue.id)));
   end if;
   execute mbus._fill('postn', v_values || jsonb_build_object(
     'followed', case when p_queue.has_followers then 'true or ' end,
@@ -161,14 +162,11 @@ begin
   if to_regproc(format('mbus.%I', 'run_on_' || p_queue.name)) is not null then
     execute mbus._fill('run_on', v_values);
   end if;
-  for v_consumer in select * from mbus.consumer where queue_id = p_queue.id order by id loop
-    perform mbus._generate_consumer(p_queue, v_consumer, v_values);
-  end loop;
+  perform mbus._generate_consumer(p_queue, c, v_values) from mbus.consumer c where c.queue_id = p_queue.id;
   perform mbus._grant(p_queue);
 end $$;
 
-create or replace function mbus._generate_consumer(p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb)
-returns void
+create or replace function mbus._generate_consumer(p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb) returns void
 language plpgsql set search_path from current as $$
 declare
   v_is_paused constant boolean := exists (
@@ -200,8 +198,7 @@ end $$;
 
 -- Taking is generated twice, with the rows as messages (batch_) and as parcels (_take_): going from one to the other
 -- afterwards would copy every payload once more.  Leasing (leasen_) goes the same way and keeps the rows.
-create or replace function mbus._generate_take(p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_prefix text)
-returns void
+create or replace function mbus._generate_take(p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_prefix text) returns void
 language plpgsql set search_path from current as $$
 declare
   v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
@@ -248,16 +245,7 @@ end $$;
 create or replace function mbus._reads_headers(p_selector text) returns boolean
 language sql immutable set search_path from current as $$ select p_selector ~* '\mheaders\M|\mt\M(?!\s*\.)|\.\s*\*' $$;
 
--- The branches of mbus._match_<q>: one per consumer with a selector.
-create or replace function mbus._choices(p_queue mbus.queue) returns text
-language sql stable set search_path from current as $$
-  select string_agg(mbus._fill('choice', jsonb_build_object('consumer_id', c.id, 'selector', c.selector)),
-                    e'\n' order by c.id)
-  from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null
-$$;
-
--- The same for many messages at once: per consumer with a selector an array of answers, and the
--- pieces of postn_<q> that carry it.
+-- The selectors in postn_<q>: per consumer with one an array of answers, and the pieces that carry it.
 create or replace function mbus._hit_values(p_queue mbus.queue, p_values jsonb) returns jsonb
 language sql stable set search_path from current as $$
   select jsonb_build_object(
@@ -279,25 +267,16 @@ declare
   v_always   text[] := array[mbus._role('admin')]
                     || case when p_queue.is_roles_security_model then '{}' else array[mbus._role('user')] end;
   v_consumers text[] := array(select mbus._consume_role(p_queue.name, c.name) from mbus.consumer c where c.queue_id = p_queue.id);
-  v_function record;
 begin
   perform mbus._disallow(format('mbus.%I(text)', 'take_' || p_queue.name)::regprocedure, v_consumers);
-  for v_function in
-    select p.oid::regprocedure as signature, p.proname as name, n.consumer
-    from mbus._functions(p_queue) n
-    join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace
-  loop
-    perform mbus._allow(v_function.signature, case
-      when v_function.name like '\_%' then '{}'
-      when v_function.consumer is not null
-        then v_always || mbus._consume_role(p_queue.name, v_function.consumer)
-      when v_function.name in ('post_' || p_queue.name, 'postn_' || p_queue.name)
-        then v_always || mbus._post_role(p_queue.name)
-      when v_function.name = 'run_on_' || p_queue.name
-        then v_always || mbus._consume_role(p_queue.name, 'default')
-      when v_function.name = 'peek_' || p_queue.name then v_always || v_consumers
-      -- A message is taken from all its consumers: the right of one is enough where there are no others.
-      when v_function.name = 'take_' || p_queue.name and cardinality(v_consumers) = 1 then v_always || v_consumers
-      else v_always end);
-  end loop;
+  perform mbus._allow(p.oid, case
+    when n.name like '\_%' then '{}'
+    when n.consumer is not null then v_always || mbus._consume_role(p_queue.name, n.consumer)
+    when n.name in ('post_' || p_queue.name, 'postn_' || p_queue.name) then v_always || mbus._post_role(p_queue.name)
+    when n.name = 'run_on_' || p_queue.name then v_always || mbus._consume_role(p_queue.name, 'default')
+    when n.name = 'peek_' || p_queue.name then v_always || v_consumers
+    -- A message is taken from all its consumers: the right of one is enough where there are no others.
+    when n.name = 'take_' || p_queue.name and cardinality(v_consumers) = 1 then v_always || v_consumers
+    else v_always end)
+  from mbus._functions(p_queue) n join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace;
 end $$;

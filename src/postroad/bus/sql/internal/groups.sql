@@ -13,8 +13,7 @@ $$;
 
 -- Takes retries of groups that are due, the oldest first, one per group.
 -- Locks: the group's advisory lock, without waiting, then the row.
-create or replace function mbus._take_group_retries(p_queue_id integer, p_consumer_id integer, p_amount integer)
-returns setof mbus.parcel
+create or replace function mbus._take_group_retries(p_queue_id integer, p_consumer_id integer, p_amount integer) returns setof mbus.parcel
 language plpgsql set search_path from current as $$
 declare
   v_ids     bigint[];

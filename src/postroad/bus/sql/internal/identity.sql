@@ -21,8 +21,7 @@ $$;
 create or replace function mbus._reset_hints(p_queue mbus.queue) returns void
 language sql set search_path from current as $$
   select setval('mbus.lease_floor', 0);
-  select setval(format('mbus.%I', t.ready_table || '$hint')::regclass, 0),
-         setval(format('mbus.%I', t.ready_table || '$base')::regclass, 0) from mbus._tables(p_queue) t;
+  select mbus._set_hints(t.ready_table, 0, 0) from mbus._tables(p_queue) t;
   select setval(format('mbus.%I', 'qs$' || p_queue.name || '$head')::regclass,
                 greatest(0, mbus._figure(p_queue.name, 'tail') - p_queue.slots + 1)),
          setval(p_queue.swept, 0),

@@ -273,17 +273,14 @@ $$;
 create or replace function mbus._drop_limit(p_queue mbus.queue, p_consumer_id integer) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_index text;
+  v_indexes constant text := (
+    select string_agg(format('mbus.%I', c.relname), ', ') from pg_class c
+    where c.relnamespace = 'mbus'::regnamespace and c.relname = any (array(
+      select format('key$%s$%s', to_regclass(format('mbus.%I', t.payload_table))::oid, p_consumer_id) from mbus._tables(p_queue) t)));
 begin
   delete from mbus.consumer_limit where consumer_id = p_consumer_id;
   if to_regclass('mbus.limit$' || p_consumer_id) is not null then execute format('drop sequence mbus.%I', 'limit$' || p_consumer_id); end if;
-  for v_index in
-    select c.relname from pg_class c
-    where c.relnamespace = 'mbus'::regnamespace and c.relname = any (array(
-      select format('key$%s$%s', to_regclass(format('mbus.%I', t.payload_table))::oid, p_consumer_id) from mbus._tables(p_queue) t))
-  loop
-    execute format('drop index mbus.%I', v_index);
-  end loop;
+  if v_indexes is not null then execute 'drop index ' || v_indexes; end if;
 end $$;
 
 -- The key of a row, as an expression; p_row is its alias with a point, or empty.

@@ -19,8 +19,7 @@ return case (p_queue).mode when 'direct' then 'qt$' else 'ql$' end
     || (p_queue).name || '$' || mbus._cell(p_lane, p_slot);
 
 -- The table that a consumer takes its messages from.
-create or replace function mbus._ready_name(p_queue mbus.queue, p_consumer text, p_lane text, p_slot bigint)
-returns text
+create or replace function mbus._ready_name(p_queue mbus.queue, p_consumer text, p_lane text, p_slot bigint) returns text
 language sql immutable parallel safe
 return case (p_queue).mode
     when 'direct' then mbus._log_name(p_queue, p_lane, p_slot)
@@ -45,3 +44,8 @@ return pg_sequence_last_value(format('mbus.%I', p_ready_table || '$hint')::regcl
 create or replace function mbus._base(p_ready_table text) returns bigint
 language sql volatile
 return pg_sequence_last_value(format('mbus.%I', p_ready_table || '$base')::regclass);
+
+create or replace function mbus._set_hints(p_ready_table text, p_hint bigint, p_base bigint) returns void
+language sql volatile set search_path from current as $$
+  select setval(format('mbus.%I', p_ready_table || '$hint')::regclass, p_hint), setval(format('mbus.%I', p_ready_table || '$base')::regclass, p_base)
+$$;

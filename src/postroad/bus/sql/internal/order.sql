@@ -5,7 +5,7 @@
 -- cannot writes a nudge; maintenance, which sees both committed, decides.  No transaction waits for another.
 
 -- State of a consumer's copy of a message:
---   there  it waits for the consumer, and our transaction has locked it until its end
+--   there  it waits for the consumer, and our transaction has locked it until its end; leased  the same of one that is leased
 --   held   another transaction has locked it, so it is not decided yet whether it is done
 --   gone   it is done
 -- All tables are searched by one statement, with one snapshot: a message is in exactly one of them at any time, but it
@@ -14,11 +14,11 @@
 create or replace function mbus._state(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns text
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
-  v_rows   constant text := 'from %s s where s.id = $3 and s.origin is null or s.origin = $3';
+  v_rows   text := 'from %s s where s.id = $3 and s.origin is null or s.origin = $3';
   v_tables constant text[] := array(
     select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id);
   v_place  text;
-  v_found  boolean;
+  v_is_leased boolean;
 begin
   execute format('select case when false then null %s else mbus._place_aside($1, $2, $3) end',
     (select string_agg(format('when exists (select ' || v_rows || ') then %L', mbus._ready_rows(t.consumer_id, t.ready_table, t.payload_table), t.ready_table), ' ')
@@ -26,12 +26,16 @@ begin
   into v_place using p_queue.id, p_consumer_id, p_number;
   if v_place is null then return 'gone'; end if;
   if v_place = any (v_tables) then
-    execute format('select true ' || v_rows || ' for key share skip locked', format('mbus.%I', v_place))
-    into v_found using p_queue.id, p_consumer_id, p_number;
+    v_rows := format(v_rows, format('mbus.%I', v_place));
   else
-    v_found := mbus._lock_aside(v_place, p_queue.id, p_consumer_id, p_number);
+    v_rows := format('from mbus.%I s where s.queue_id = $1 and s.number = $3 and %s', v_place, case v_place
+      when 'delayed' then 'mbus._is_for($2, s.consumer_id, s.recipients)'
+      when 'blocked' then 's.released_by is null and mbus._is_for($2, null, s.recipients)' else 's.consumer_id = $2' end);
   end if;
-  return case when v_found then 'there' else 'held' end;
+  execute format('select %s %s for key share skip locked',
+                 case when v_place = any (v_tables) then 's.token is not null' else (v_place = 'leased')::text end, v_rows)
+  into v_is_leased using p_queue.id, p_consumer_id, p_number;
+  return case v_is_leased when true then 'leased' when false then 'there' else 'held' end;
 end $$;
 
 -- The table of a message that is not on the ring.  Stable: it uses the snapshot of its caller.
@@ -47,27 +51,6 @@ begin
                    and mbus._is_for(p_consumer_id, d.consumer_id, d.recipients)) then 'delayed'
     when exists (select from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
                    and mbus._is_for(p_consumer_id, null, b.recipients)) then 'blocked' end;
-end $$;
-
-create or replace function mbus._lock_aside(p_place text, p_queue_id integer, p_consumer_id integer, p_number bigint)
-returns boolean
-language plpgsql set search_path from current set enable_seqscan = off as $$
-begin
-  case p_place
-    when 'dmq' then
-      perform from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id
-        for key share skip locked;
-    when 'leased' then
-      perform from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id
-        for key share skip locked;
-    when 'delayed' then
-      perform from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number
-        and mbus._is_for(p_consumer_id, d.consumer_id, d.recipients) for key share skip locked;
-    when 'blocked' then
-      perform from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
-        and mbus._is_for(p_consumer_id, null, b.recipients) for key share skip locked;
-  end case;
-  return found;
 end $$;
 
 -- True if a message stored outside the ring is meant for the consumer.
@@ -117,8 +100,7 @@ declare
 begin
   perform mbus._check_isolation();    -- an older snapshot does not see what became of the predecessors
   if v_lost not in ('release', 'dmq') then
-    raise exception 'unknown consume_after_lost: "%"', v_lost
-      using errcode = 'MB012', hint = 'Use release or dmq.';
+    raise exception 'unknown consume_after_lost: "%"', v_lost using errcode = 'MB012', hint = 'Use release or dmq.';
   end if;
   insert into mbus.blocked (queue_id, due_at, if_lost, number, added, expires, headers, properties, trail, recipients,
                             data_hstore, data_jsonb, data_text, data_bytea)
@@ -132,7 +114,21 @@ begin
     end if;
     v_holders := v_holders || mbus._await(v_blocked, v_before, v_number, mbus._holders(v_before.position));
   end loop;
-  perform mbus._check_circle(p_queue, p_parcel.number, v_blocked);
+  if exists (select from mbus.wait w where w.queue_id = p_queue.id and w.number = p_parcel.number) then
+    perform pg_advisory_xact_lock(hashtextextended('mbus.wait', 0));
+    if (p_queue.id, p_parcel.number) in (
+      with recursive upwards(queue_id, number) as (
+        select w.queue_id, w.number from mbus.wait w where w.blocked_id = v_blocked
+        union
+        select w.queue_id, w.number
+        from upwards u
+        join mbus.blocked b on b.queue_id = u.queue_id and b.number = u.number and b.released_by is null
+        join mbus.wait w on w.blocked_id = b.id)
+      select u.queue_id, u.number from upwards u) then
+      raise exception 'message "%" would wait for itself', mbus._iid(p_queue.name, p_parcel.number)
+        using errcode = 'MB021', hint = 'A message that it names in consume_after waits for it.';
+    end if;
+  end if;
   if not exists (select from mbus.wait w where w.blocked_id = v_blocked) then
     delete from mbus.blocked where id = v_blocked;
     return false;
@@ -149,8 +145,7 @@ end $$;
 
 -- Records what is still to be done for one predecessor.
 --   p_open  open transactions that may have posted or reserved it and are not visible
--- Returns those of them whose end determines whether the predecessor is done; it counts as reserved until
--- mbus._await_again.
+-- Returns those of them whose end determines whether the predecessor is done; it counts as reserved until then.
 create or replace function mbus._await(p_blocked bigint, p_queue mbus.queue, p_number bigint, p_open text[]) returns text[]
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -177,41 +172,6 @@ begin
   if v_is_seen or p_open = '{}' then return '{}'; end if;
   insert into mbus.wait (blocked_id, queue_id, number) values (p_blocked, p_queue.id, p_number);
   return p_open;
-end $$;
-
--- Called when the transactions on which it depended have ended: now it is visible what must be waited for.
-create or replace function mbus._await_again(p_blocked bigint) returns void
-language plpgsql set search_path from current set enable_seqscan = off as $$
-declare
-  v_before record;
-begin
-  perform from mbus.blocked b where b.id = p_blocked and b.released_by is null for update;
-  if not found then return; end if;
-  for v_before in
-    delete from mbus.wait w where w.blocked_id = p_blocked and w.consumer_id is null and w.done_by is null
-    returning w.queue_id, w.number
-  loop
-    perform mbus._await(p_blocked, q, v_before.number, '{}') from mbus.queue q where q.id = v_before.queue_id;
-  end loop;
-end $$;
-
-create or replace function mbus._check_circle(p_queue mbus.queue, p_number bigint, p_blocked bigint) returns void
-language plpgsql set search_path from current set enable_seqscan = off as $$
-begin
-  if not exists (select from mbus.wait w where w.queue_id = p_queue.id and w.number = p_number) then return; end if;
-  perform pg_advisory_xact_lock(hashtextextended('mbus.wait', 0));
-  if exists (
-    with recursive upwards(queue_id, number) as (
-      select w.queue_id, w.number from mbus.wait w where w.blocked_id = p_blocked
-      union
-      select w.queue_id, w.number
-      from upwards u
-      join mbus.blocked b on b.queue_id = u.queue_id and b.number = u.number and b.released_by is null
-      join mbus.wait w on w.blocked_id = b.id)
-    select from upwards u where u.queue_id = p_queue.id and u.number = p_number) then
-    raise exception 'message "%" would wait for itself', mbus._iid(p_queue.name, p_number)
-      using errcode = 'MB021', hint = 'A message that it names in consume_after waits for it.';
-  end if;
 end $$;
 
 -- Messages of a queue were handled, by one consumer or (null) by all.  Called in the transaction that
@@ -349,7 +309,7 @@ declare
   v_row  mbus.blocked;
   v_name text;
 begin
-  perform mbus._saga_lost(p_queue_id, p_consumer_id, p_numbers);
+  perform mbus._saga_failed(p_queue_id, p_consumer_id, p_numbers, 'its message is lost', true);
   select name into v_name from mbus.queue where id = p_queue_id;
   for v_row in
     delete from mbus.blocked b
@@ -386,6 +346,7 @@ create or replace function mbus._resolve(p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_nudge   mbus.nudge;
+  v_before  record;
   v_blocked bigint[];
   v_open    text[];
   v_count   bigint := 0;
@@ -402,7 +363,14 @@ begin
     returning n.*
   loop
     if v_nudge.holders is not null then
-      perform mbus._await_again(v_nudge.blocked_id);
+      -- The transactions on which it depended have ended: now it is visible what must be waited for.
+      perform from mbus.blocked b where b.id = v_nudge.blocked_id and b.released_by is null for update;
+      for v_before in
+        delete from mbus.wait w where found and w.blocked_id = v_nudge.blocked_id and w.consumer_id is null and w.done_by is null
+        returning w.queue_id, w.number
+      loop
+        perform mbus._await(v_nudge.blocked_id, q, v_before.number, '{}') from mbus.queue q where q.id = v_before.queue_id;
+      end loop;
     end if;
     if v_nudge.blocked_id is null then
       v_blocked := array(

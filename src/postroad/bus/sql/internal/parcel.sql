@@ -27,8 +27,7 @@ end $$;
 
 -- The headers as a consumer sees them.  Those of a forwarded message win over this database's own,
 -- except where it was received and how often it was tried here.
-create or replace function mbus._deliver(p_constants hstore, p_added timestamptz, p_headers hstore, p_trail jsonb)
-returns hstore
+create or replace function mbus._deliver(p_constants hstore, p_added timestamptz, p_headers hstore, p_trail jsonb) returns hstore
 language sql stable parallel safe
 return case
   when p_headers is null and p_trail is null

@@ -2,7 +2,7 @@
 --
 -- Life of a slot: free -> current (tail) -> sealed -> empty -> truncated -> free (head moves past it).
 
--- Open transactions that have drawn from a sequence: nextval holds a lock on it until the end of the transaction.
+-- Open transactions that have drawn from a sequence, or written to a table: both hold a lock on it until the end of the transaction.
 create or replace function mbus._holders(p_sequence regclass, p_except_pid integer default pg_backend_pid()) returns text[]
 language sql volatile set search_path from current as $$
   select coalesce(array_agg(l.virtualtransaction), '{}')
@@ -41,11 +41,7 @@ $$;
 create or replace function mbus._mark_aside(p_mark jsonb, p_now timestamptz) returns jsonb
 language plpgsql volatile set search_path from current as $$
 declare
-  v_open constant text[] := array(
-    select distinct l.virtualtransaction from pg_locks l
-    where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
-      and l.database = (select oid from pg_database where datname = current_database())
-      and l.relation in ('mbus.delayed'::regclass, 'mbus.leased'::regclass) and l.pid is distinct from pg_backend_pid());
+  v_open constant text[] := mbus._holders('mbus.delayed') || mbus._holders('mbus.leased');
 begin
   if (p_mark -> 'open') ?| v_open then return p_mark; end if;
   return jsonb_build_object('since', coalesce((p_mark ->> 'made')::timestamptz, '-infinity'), 'made', p_now, 'open', v_open);
@@ -76,9 +72,7 @@ end $$;
 -- Markers are kept from run to run in a setting of the session: no table, so no dead rows.  Any user may
 -- write a setting, so it is signed; an old one that is set again is still valid.
 create or replace function mbus._signature(p_text text) returns text
-language sql stable set search_path from current as $$
-  select encode(sha256(convert_to(secret || p_text, 'UTF8')), 'hex') from mbus.node
-$$;
+language sql stable set search_path from current as $$ select encode(sha256(convert_to(secret || p_text, 'UTF8')), 'hex') from mbus.node $$;
 
 create or replace function mbus._keep_markers(p_markers jsonb) returns void
 language sql volatile set search_path from current as $$
@@ -134,13 +128,9 @@ begin
                     else least(coalesce(v_first, p_bound + 1), p_bound + 1) end;
     v_free := case when v_free is null and v_table.is_sealed then mbus._drained()
                    else least(coalesce(v_free, p_bound + 1), p_bound + 1) end;
-    if v_free > v_hint then
-      perform setval(format('mbus.%I', v_table.ready_table || '$hint')::regclass, v_free);
-    end if;
-    if v_first > v_base then
-      perform setval(format('mbus.%I', v_table.ready_table || '$base')::regclass, v_first);
-    end if;
-    if v_free > v_hint or v_first > v_base then v_count := v_count + 1; end if;
+    continue when v_free <= v_hint and v_first <= v_base;
+    perform mbus._set_hints(v_table.ready_table, greatest(v_free, v_hint), greatest(v_first, v_base));
+    v_count := v_count + 1;
   end loop;
   return v_count;
 end $$;
@@ -170,9 +160,7 @@ begin
     return 0;
   end if;
   -- Sessions that see the new tail must not see the hints of the slot's last life.
-  perform setval(format('mbus.%I', t.ready_table || '$hint')::regclass, 0),
-          setval(format('mbus.%I', t.ready_table || '$base')::regclass, 0)
-  from mbus._tables(p_queue) t where t.slot = (v_tail + 1) % p_queue.slots;
+  perform mbus._set_hints(t.ready_table, 0, 0) from mbus._tables(p_queue) t where t.slot = (v_tail + 1) % p_queue.slots;
   perform setval(format('mbus.%I', 'qs$' || p_queue.name || '$tail')::regclass, v_tail + 1);
   return 1;
 end $$;

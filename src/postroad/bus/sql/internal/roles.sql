@@ -4,17 +4,13 @@
 -- the schema and call the functions that get their queue as an argument and check the permissions themselves.
 
 create or replace function mbus._role(p_suffix text) returns text
-language sql stable set search_path from current as $$
-  select 'mbus_' || current_database() || '_' || p_suffix
-$$;
+language sql stable set search_path from current as $$ select 'mbus_' || current_database() || '_' || p_suffix $$;
 
 create or replace function mbus._post_role(p_queue text) returns text
 language sql stable set search_path from current as $$ select mbus._role('post_' || p_queue) $$;
 
 create or replace function mbus._consume_role(p_queue text, p_consumer text) returns text
-language sql stable set search_path from current as $$
-  select mbus._role('consume_' || p_queue || '_by_' || p_consumer)
-$$;
+language sql stable set search_path from current as $$ select mbus._role('consume_' || p_queue || '_by_' || p_consumer) $$;
 
 -- Creates a role if it is missing.  Without permission to create roles, or if the name of the database
 -- is too long, a plain queue has none; a queue that requires roles is refused.
@@ -97,15 +93,6 @@ language sql stable set search_path from current as $$
         where p.pronamespace = 'mbus'::regnamespace and p.proname in ('post_' || p_queue, 'peek_' || p_queue)
           and has_function_privilege(session_user, p.oid, 'execute'))
 $$;
-
-create or replace function mbus._check_admin(p_what text) returns void
-language plpgsql stable set search_path from current as $$
-begin
-  if not mbus._is_admin() then
-    raise exception 'user "%" may not %', session_user, p_what
-      using errcode = 'MB013', hint = format('Grant role %I.', mbus._role('admin'));
-  end if;
-end $$;
 
 -- True when the session's user may use the queue through a shared function such as mbus.ack.  Administrators
 -- are checked first: most calls come from them, and their check is the cheap one.

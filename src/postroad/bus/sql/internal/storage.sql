@@ -23,12 +23,12 @@ $$;
 create or replace function mbus._create_links(p_table text, p_payload text, p_track text) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_index      regclass;
+  v_indexes    constant text := (
+    select string_agg(i.indexrelid::regclass::text, ', ') from pg_index i
+    where i.indrelid = format('mbus.%I', p_table)::regclass and i.indexprs is not null);
   v_expression text;
 begin
-  for v_index in select i.indexrelid from pg_index i where i.indrelid = format('mbus.%I', p_table)::regclass and i.indexprs is not null loop
-    execute format('drop index %s', v_index);
-  end loop;
+  if v_indexes is not null then execute 'drop index ' || v_indexes; end if;
   foreach v_expression in array case when p_track is not null then mbus._link_expressions(p_payload, p_track) else '{}' end loop
     v_expression := replace(v_expression, 'g.', '');
     execute format('create index on mbus.%1$I ((%2$s)) where (%2$s) is not null', p_table, v_expression);
@@ -135,21 +135,7 @@ declare
   v_is_home constant boolean := mbus._is_home();
 begin
   -- Empty slots are left out: a lock on one would keep it from being truncated.
-  return query
-  select t.ready_table, t.payload_table from mbus._tables(p_queue) t
+  return query select t.ready_table, t.payload_table from mbus._tables(p_queue) t
   where t.consumer_id = p_consumer_id and (mbus._base(t.ready_table) < mbus._drained() or not v_is_home)
   order by (t.slot + p_queue.slots - v_head) % p_queue.slots;
-end $$;
-
-create or replace function mbus._drop_tables(p_queue mbus.queue) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_table text;
-begin
-  for v_table in
-    select payload_table from mbus._tables(p_queue) union select ready_table from mbus._tables(p_queue)
-  loop
-    execute format('drop sequence if exists mbus.%I, mbus.%I', v_table || '$hint', v_table || '$base');
-    execute format('drop table mbus.%I cascade', v_table);
-  end loop;
 end $$;

@@ -26,32 +26,3 @@ language sql volatile set search_path from current as $$
   cross join unnest(l.numbers) n(number)
   order by l.consumer_id, n.number, l.place desc
 $$;
-
--- Raises MB025 if the message is absent because the current transaction took it.
-create or replace function mbus._check_not_taken_here(p_consumer_id integer, p_number bigint, p_iid text) returns void
-language plpgsql set search_path from current as $$
-begin
-  if split_part(current_setting('mbus.taken', true), e'\n', 1) <> ''
-     or exists (select from mbus._taken_here() t where t.consumer_id = p_consumer_id and t.number = p_number) then
-    raise exception 'message "%" was taken by this transaction', p_iid
-      using errcode = 'MB025', hint = 'Call mbus.give_back with the message, or roll back first.';
-  end if;
-end $$;
-
--- The message that a post under this iid gives back: the current transaction took it, from its own queue or, moved, from
--- another one.
---   queue_id, number   where it was taken from
---   consumers          whose copies they are
---   moved              history of a message posted to another queue than its iid's
-create or replace function mbus._taken_under(
-  p_iid text, out queue_id integer, out number bigint, out consumers integer[], out moved jsonb)
-language sql volatile set search_path from current as $$
-  select q.id, t.number, array_agg(c.id), max(case when t.trail ? 'moved_from' then t.trail::text end)::jsonb
-  from mbus._taken_here() t
-  join mbus.consumer c on c.id = t.consumer_id
-  join mbus.queue q on q.id = c.queue_id
-  where p_iid in (mbus._iid(q.name, t.number), t.trail ->> 'moved_from')
-    and mbus._may_consume(q, c.name) and mbus._state(q, c.id, t.number) = 'gone'
-  group by q.id, t.number
-  limit 1
-$$;

@@ -12,22 +12,6 @@ language sql stable set search_path from current as $$
   select case when name ~ '^[0-9a-f-]{36}$' then name::uuid end from current_setting('mbus.session', true) name
 $$;
 
--- Registers this session.  The pid may have belonged to an ended session: its remains are deleted.
-create or replace function mbus._register_session() returns uuid
-language plpgsql set search_path from current as $$
-declare
-  v_session uuid := mbus._session();
-begin
-  -- Each time, because the user may have called pg_advisory_unlock_all; taking a held lock again costs nothing.
-  perform pg_advisory_lock(mbus._session_class(), pg_backend_pid());
-  if v_session is null then
-    v_session := gen_random_uuid();
-    perform set_config('mbus.session', v_session::text, false);
-    delete from mbus.temporary_queue q where q.pid = pg_backend_pid();
-  end if;
-  return v_session;
-end $$;
-
 -- True when the session with this pid has ended, or never made a temporary queue.
 create or replace function mbus._is_session_gone(p_pid integer) returns boolean
 language plpgsql volatile set search_path from current as $$
@@ -42,12 +26,20 @@ end $$;
 create or replace function mbus._is_temporary(p_name text) returns boolean
 language sql immutable parallel safe return starts_with(p_name, 'temp.');
 
+-- Also registers the session.  Its pid may have belonged to an ended one, whose remains are deleted.
 create or replace function mbus._add_temporary_queue(p_payload text) returns text
 language plpgsql set search_path from current as $$
 declare
-  v_session constant uuid := mbus._register_session();
+  v_session uuid := mbus._session();
   v_name    constant text := 'temp.' || left(encode(sha256(uuid_send(gen_random_uuid())), 'hex'), 16);
 begin
+  -- Each time, because the user may have called pg_advisory_unlock_all; taking a held lock again costs nothing.
+  perform pg_advisory_lock(mbus._session_class(), pg_backend_pid());
+  if v_session is null then
+    v_session := gen_random_uuid();
+    perform set_config('mbus.session', v_session::text, false);
+    delete from mbus.temporary_queue q where q.pid = pg_backend_pid();
+  end if;
   insert into mbus.temporary_queue (name, session, pid, payload)
   values (v_name, v_session, pg_backend_pid(), p_payload);
   return v_name;
@@ -69,19 +61,4 @@ language plpgsql immutable set search_path from current as $$
 begin
   raise exception 'temporary queue "%" does not exist', p_name
     using errcode = 'MB001', hint = 'A temporary queue ends with the session that created it.';
-end $$;
-
--- The queue, if it is this session's own: MB001 unknown, MB013 of another session.
-create or replace function mbus._own_temporary_queue(p_name text) returns mbus.temporary_queue
-language plpgsql volatile set search_path from current as $$
-declare
-  v_queue mbus.temporary_queue;
-begin
-  select * into v_queue from mbus.temporary_queue q where q.name = p_name;
-  if not found then perform mbus._refuse_gone(p_name); end if;
-  if v_queue.pid <> pg_backend_pid() or v_queue.session is distinct from mbus._session() then
-    raise exception 'temporary queue "%" belongs to another session', p_name
-      using errcode = 'MB013', hint = 'Only the session that created a temporary queue can take from it.';
-  end if;
-  return v_queue;
 end $$;

@@ -106,10 +106,7 @@ declare
 begin
   perform mbus._check_amount(p_amount);
   perform mbus._check_isolation();
-  if p_wait < '0' or p_wait > mbus._longest() then
-    raise exception 'invalid wait: %', p_wait
-      using errcode = 'MB012', hint = 'wait must be between zero and 1000 years.';
-  end if;
+  perform mbus._check_interval('wait', p_wait, false, 'wait must be between zero and 1000 years.');
   v_until := clock_timestamp() + coalesce(p_wait, '0');
   loop
     return query select * from mbus._temporary_take(p_name, p_amount);
@@ -123,12 +120,17 @@ end $$;
 
 -- Takes messages if the session may, and with the function for this payload.  The right to copies of another queue may have
 -- been revoked since the temporary consumer was created.
-create or replace function mbus._consume_temporary(p_name text, p_payload text, p_amount integer, p_wait interval)
-returns setof mbus.parcel
+create or replace function mbus._consume_temporary(p_name text, p_payload text, p_amount integer, p_wait interval) returns setof mbus.parcel
 language plpgsql volatile rows 100 set search_path from current as $$
 declare
-  v_queue mbus.temporary_queue := mbus._own_temporary_queue(p_name);
+  v_queue mbus.temporary_queue;
 begin
+  select * into v_queue from mbus.temporary_queue q where q.name = p_name;
+  if not found then perform mbus._refuse_gone(p_name); end if;
+  if v_queue.pid <> pg_backend_pid() or v_queue.session is distinct from mbus._session() then
+    raise exception 'temporary queue "%" belongs to another session', p_name
+      using errcode = 'MB013', hint = 'Only the session that created a temporary queue can take from it.';
+  end if;
   perform mbus._check_consume(q, 'default')
   from mbus.follower f join mbus.queue q on q.id = f.queue_id where f.temporary_name = p_name;
   if v_queue.payload is distinct from p_payload then
@@ -142,7 +144,5 @@ end $$;
 
 create or replace function mbus._deliver_temporary(p_name text, p_parcel mbus.parcel) returns hstore
 language sql stable set search_path from current as $$
-  select mbus._deliver(hstore(array['seenby', 'source_db', 'destination'],
-                              array[array[current_database()::text]::text, current_database()::text, p_name]),
-                       p_parcel.added, p_parcel.headers, null)
+  select mbus._deliver(mbus._constants(p_name), p_parcel.added, p_parcel.headers, null)
 $$;

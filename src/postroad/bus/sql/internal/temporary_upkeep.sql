@@ -14,6 +14,7 @@ language plpgsql set search_path from current as $$
 declare
   v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
   v_sealed   integer[];
+  v_slot     integer;
 begin
   if not pg_try_advisory_xact_lock(mbus._session_class(), 0) then return 0; end if;
   v_sealed := array(
@@ -24,39 +25,19 @@ begin
     perform mbus._truncate_tempq(s) from unnest(v_sealed) s where mbus._tempq_life(s) = 0;
   end if;
   perform mbus._rotate_tempq();
-  perform mbus._sweep_tempq(s) from unnest(v_sealed) s where mbus._tempq_life(s) > 0;
-  return case when exists (select from mbus.temporary_queue) then mbus._clear_temporary() else 0 end;
+  foreach v_slot in array v_sealed loop
+    continue when mbus._tempq_life(v_slot) = 0;
+    -- Expired messages, and messages that arrived while their queue was being removed.
+    execute format('delete from mbus.tempq_%s s where s.ctid = any (array(
+                      select r.ctid from mbus.tempq_%1$s r
+                      where r.expires <= mbus.now() or not exists (select from mbus.temporary_queue q where q.name = r.destination)
+                      for update skip locked))', v_slot);
+  end loop;
+  return case when exists (select from mbus.temporary_queue) then mbus.clear_tempq() else 0 end;
 end $$;
 
 create or replace function mbus._tempq_life(p_slot integer) returns bigint
-language sql volatile set search_path from current as $$
-  select pg_sequence_last_value(format('mbus.tempq_life_%s', p_slot)::regclass)
-$$;
-
--- Removes the temporary queues of ended sessions, with their messages and followers.
-create or replace function mbus._clear_temporary() returns bigint
-language plpgsql set search_path from current as $$
-declare
-  v_names text[];
-  v_slot  integer;
-begin
-  with live as materialized (
-    select l.objid::bigint as pid from pg_locks l
-    where l.locktype = 'advisory' and l.granted and l.objsubid = 2
-      and l.classid::bigint = mbus._session_class() & 4294967295::bigint
-      and l.database = (select oid from pg_database where datname = current_database())),
-  gone as (
-    delete from mbus.temporary_queue q
-    where q.name in (select t.name from mbus.temporary_queue t
-                     where t.pid not in (select pid from live) limit 10000 for update skip locked)
-    returning q.name)
-  select array_agg(g.name) into v_names from gone g;
-  if v_names is null then return 0; end if;
-  for v_slot in select * from mbus._tempq_slots() loop
-    execute format('delete from mbus.tempq_%s s where s.destination = any ($1)', v_slot) using v_names;
-  end loop;
-  return cardinality(v_names);
-end $$;
+language sql volatile set search_path from current as $$ select pg_sequence_last_value(format('mbus.tempq_life_%s', p_slot)::regclass) $$;
 
 -- Makes a free table the tail once the current one is full or old.
 create or replace function mbus._rotate_tempq() returns void
@@ -66,6 +47,8 @@ declare
   v_size constant bigint := pg_relation_size(format('mbus.tempq_%s', v_tail % 4)::regclass);
   v_now  constant bigint := extract(epoch from mbus.now())::bigint;
   v_free integer;
+  v_slots integer[];
+  v_count bigint;
 begin
   if v_size = 0 or v_size < mbus._tempq_bytes() and v_now - pg_sequence_last_value('mbus.tempq_opened') < 60 then
     return;
@@ -73,40 +56,20 @@ begin
   select s into v_free from generate_series(0, 2) s
   where mbus._tempq_life(s) = 0 and pg_relation_size(format('mbus.tempq_%s', s)::regclass) = 0 limit 1;
   if v_free is null then
-    perform mbus._compact_tempq();
+    v_slots := array(select * from mbus._tempq_slots());
+    if cardinality(v_slots) < 3 then return; end if;
+    -- With every table in use: moves the little that is left in the oldest into the next one, which then is the first to be taken from.
+    execute format('select count(*) from (select from mbus.tempq_%s limit 5001) s', v_slots[1]) into v_count;
+    if v_count > 5000 then return; end if;
+    execute format('with gone as (delete from mbus.tempq_%s s where s.ctid = any (array(
+                      select r.ctid from mbus.tempq_%1$s r for update skip locked)) returning s.*)
+                    insert into mbus.tempq_%s select * from gone', v_slots[1], v_slots[2]);
     return;
   end if;
   -- In use first: sessions that see the new tail must be able to write and to read there.
   perform setval(format('mbus.tempq_life_%s', v_free)::regclass, v_tail / 4 + 1);
   perform setval('mbus.tempq_tail', (v_tail / 4 + 1) * 4 + v_free);
   perform setval('mbus.tempq_opened', v_now);
-end $$;
-
--- With every table in use: moves the little that is left in the oldest into the next one.  From there on it
--- is still the first to be taken.
-create or replace function mbus._compact_tempq() returns void
-language plpgsql set search_path from current as $$
-declare
-  v_slots constant integer[] := array(select * from mbus._tempq_slots());
-  v_count bigint;
-begin
-  if cardinality(v_slots) < 3 then return; end if;
-  execute format('select count(*) from (select from mbus.tempq_%s limit 5001) s', v_slots[1]) into v_count;
-  if v_count > 5000 then return; end if;
-  execute format('with gone as (delete from mbus.tempq_%s s where s.ctid = any (array(
-                    select r.ctid from mbus.tempq_%1$s r for update skip locked)) returning s.*)
-                  insert into mbus.tempq_%s select * from gone', v_slots[1], v_slots[2]);
-end $$;
-
--- Deletes expired messages, and messages that arrived while their queue was being removed.
-create or replace function mbus._sweep_tempq(p_slot integer) returns void
-language plpgsql set search_path from current as $$
-begin
-  execute format('delete from mbus.tempq_%s s where s.ctid = any (array(
-                    select r.ctid from mbus.tempq_%1$s r
-                    where r.expires <= mbus.now()
-                       or not exists (select from mbus.temporary_queue q where q.name = r.destination)
-                    for update skip locked))', p_slot);
 end $$;
 
 -- Ends the life of a sealed table that is empty, so that sessions no longer read it.

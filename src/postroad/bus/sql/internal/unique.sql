@@ -41,8 +41,7 @@ language sql set search_path from current as $$
     when s.state = 'gone' or exists (
       select from mbus.dmq d where d.queue_id = p_queue.id and d.number = p_number and d.consumer_id = c.id) then false
     when not p_is_idle or c.contract = 'cursor' then true
-    else s.state = 'there' and not mbus._is_claimed(p_queue, c.id, p_number) and not exists (
-      select from mbus.leased l where l.queue_id = p_queue.id and l.number = p_number and l.consumer_id = c.id) end), false)
+    else s.state = 'there' end), false)
   from mbus.consumer c cross join lateral (select mbus._state(p_queue, c.id, p_number) as state offset 0) s
   where c.queue_id = p_queue.id
 $$;

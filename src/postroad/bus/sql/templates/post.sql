@@ -1,8 +1,7 @@
 -- Posts one message in the caller's transaction and returns its iid.
 create or replace function mbus.post_{queue}(
   data {payload}, headers hstore default null, properties hstore default null,
-  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
-returns text
+  delayed_until timestamptz default null, expires timestamptz default null, iid text default null) returns text
 language plpgsql security definer set search_path from current as $function$
 declare
   v_parcel     mbus.parcel;

@@ -2,8 +2,7 @@
 -- headers and properties: null, one element for all, or one element per message.
 create or replace function mbus.postn_{queue}(
   data {payload}[], headers hstore[] default null, properties hstore[] default null,
-  delayed_until timestamptz default null, expires timestamptz default null)
-returns text[]
+  delayed_until timestamptz default null, expires timestamptz default null) returns text[]
 language plpgsql security definer set search_path from current as $function$
 declare
   v_count      constant integer := coalesce(cardinality($1), 0);
