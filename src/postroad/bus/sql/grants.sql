@@ -25,7 +25,7 @@ begin
     for v_grant in
       select format('execute on function %s to %I', p.oid::regprocedure, mbus._role(g.suffix))
       from pg_proc p cross join lateral (values
-        ('admin', p.proname not like '\_%' or p.proname = any (v_for_views)), ('user', p.proname = any (v_for_views)),
+        ('user', p.proname = any (v_for_views)), ('admin', p.proname not like '\_%' or p.proname = any (v_for_views)),
         ('caller', p.proname = any (v_for_caller))) g(suffix, is_granted)
       where p.pronamespace = 'mbus'::regnamespace and g.is_granted
       union all

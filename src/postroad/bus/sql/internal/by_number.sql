@@ -1,5 +1,4 @@
--- Finding a message by its number.  Not on the hot path, so the statements are dynamic and search
--- the queue's tables one by one; each search is an index probe.
+-- Finding a message by its number.  Not on the hot path, so dynamic statements probe the queue's tables one by one.
 
 -- True when a live message is ready, delayed or leased; p_number null: any message.
 create or replace function mbus._has(p_queue_id integer, p_number bigint) returns boolean
@@ -32,12 +31,10 @@ begin
                    and b.released_by is null and (b.expires is null or b.expires > mbus.now()));
 end $$;
 
--- Removes a message by its number in any state, for one consumer or (null) for all, and returns
--- each copy; its recipients are the consumers whose copy it was.  Expired messages are left to mbus._expire, which also
--- handles the messages that wait for them.
+-- Removes a message by its number in any state, for one consumer or (null) for all, and returns each copy; its recipients are the
+-- consumers whose copy it was.  Expired messages are left to mbus._expire, which also handles the messages that wait for them.
 --   p_is_idle  do not remove leased or dead copies
--- Waits for transactions that hold it.  A copy that moves during the search is found by the
--- next round: one consumer has at most one copy; for all consumers a round must find nothing.
+-- Waits for transactions that hold it.  A copy that moves during the search is found by the next round.
 create or replace function mbus._take_number(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean default false) returns setof mbus.parcel
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$

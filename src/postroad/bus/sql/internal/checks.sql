@@ -1,5 +1,3 @@
--- Checks.  Each raises its own SQLSTATE with a hint and changes nothing.
-
 create or replace function mbus._queue(p_name text) returns mbus.queue
 language plpgsql stable set search_path from current as $$
 declare

@@ -59,8 +59,7 @@ begin
   end loop;
 end $$;
 
--- Locks a ready message for the rest of the transaction, so that no other takes it.  False if another transaction has
--- locked it, if it does not exist any more, or if its group does not allow it.
+-- Locks a ready message until the end of the transaction.  False if another one has locked it, if it is gone, or if its group forbids it.
 -- Locks: the group's advisory lock, then the row, both without waiting.
 create or replace function mbus._claim_number(p_queue mbus.queue, p_consumer_id integer, p_number bigint, p_group text) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$

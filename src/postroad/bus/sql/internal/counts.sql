@@ -6,8 +6,7 @@ language sql stable security definer set search_path from current set enable_seq
   where l.token >= (select case when mbus._is_home() then pg_sequence_last_value('mbus.lease_floor') else 0 end) group by l.consumer_id
 $$;
 
--- Leased messages of a consumer on the ring, counted up to 10,000 in each table, as far as fewer than 10,000 others are before them: if
--- there are more, mbus._ready reports an estimate.
+-- Leased messages of a consumer on the ring, up to 10,000 per table, as far as fewer than 10,000 others are before them.
 create or replace function mbus._claimed(p_queue mbus.queue, p_consumer mbus.consumer) returns bigint
 language plpgsql volatile security definer set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare

@@ -1,5 +1,3 @@
--- Failed attempts and the dead message queue.
---
 -- What happened to a message is stored with it: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
 
 create or replace function mbus._attempts(p_trail jsonb) returns integer
@@ -97,8 +95,7 @@ begin
   if p_delay > '0' then
     p_parcel.trail := coalesce(p_parcel.trail, '{}') || jsonb_build_object('delayed_until', v_due);
   end if;
-  -- A message of a group waits outside the ring even without delay: on the ring it would come after
-  -- later messages of its group.
+  -- A message of a group waits outside the ring even without delay: there it would come after later messages of its group.
   if p_delay > '0' or p_parcel.headers -> 'group' is not null then
     insert into mbus.delayed (queue_id, consumer_id, group_name, due_at, number, added, expires, headers, properties,
                               trail, recipients, data_hstore, data_jsonb, data_text, data_bytea)

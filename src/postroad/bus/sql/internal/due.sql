@@ -1,7 +1,5 @@
--- Handling of due messages: delays that are over, leases that have ended, messages that
--- have expired.  Each function takes only unlocked rows, so any number of sessions may run it concurrently.
+-- Delays that are over, leases that have ended, messages that have expired.  Each function takes only unlocked rows.
 -- The time is a sub-select, because a volatile function cannot be the condition of an index scan.
---
 -- p_since limits the search in the past: earlier runs moved what came due before, and left dead index entries,
 -- which a held snapshot keeps; scanning them each time would cost more and more.
 
@@ -232,9 +230,8 @@ begin
   return v_count;
 end $$;
 
--- Called by every take: if no maintenance has run for two seconds, the take itself moves as many
--- due messages as it was asked for.  Others see the moved messages at its commit, so it leaves the retries
--- and leases of other consumers to their own takes.
+-- Called by takes if no maintenance has run for two seconds: moves as many due messages as were asked for.  Others see them at its
+-- commit, so it leaves the retries and leases of other consumers to their own takes.
 create or replace function mbus._attend(p_queue_id integer, p_consumer_id integer, p_amount integer) returns void
 language plpgsql set search_path from current as $$
 declare

@@ -1,7 +1,4 @@
--- Generation of a queue's own functions from mbus.template.
-
--- A template with its placeholders filled.  A placeholder is {name}; other braces are not changed, nor is
--- the inserted text: a selector may contain anything.
+-- A template with its placeholders {name} filled.  Other braces are not changed, nor is the inserted text.
 create or replace function mbus._fill(p_template text, p_values jsonb) returns text
 language sql stable set search_path from current as $$
   select string_agg(case
@@ -27,8 +24,7 @@ language sql stable set search_path from current as $$
   where c.queue_id = p_queue.id and p_queue.mode = 'fanout' and (p_template = 'delivery' or c.contract = 'message')
 $$;
 
--- The template once per cell of the ring, as branches of a CASE over the cell's number, which is
--- slot + slots × lane.  Static SQL per table keeps plans cached.
+-- The template once per cell of the ring (slot + slots × lane), as branches of a CASE.  Static SQL per table keeps plans cached.
 create or replace function mbus._branches(p_template text, p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb) returns text
 language sql stable set search_path from current as $$
   select string_agg(

@@ -1,6 +1,5 @@
--- Whether this is still the database that the bus was installed in or last repaired for.  A dump reads tables as of its start
--- and sequences as of the moment it reaches them, so in a restored dump the control figures are ahead of the messages and hide
--- some.  A database created from a template has the same node name and would issue the same iids.
+-- A dump reads tables as of its start and sequences as of the moment it reaches them, so in a restored dump the control figures are
+-- ahead of the messages and hide some.  A database created from a template has the same node name and would issue the same iids.
 
 -- The check of takes: a restored dump has other oids, a copy by template another database oid.
 create or replace function mbus._is_home() returns boolean

@@ -1,9 +1,6 @@
--- How many messages a consumer may take now, and which; called by the functions of consumers with limits.
-
 create or replace function mbus._limit_class() returns integer
 language sql immutable parallel safe set search_path from current as $$ select hashtext('mbus.limit') $$;
 
--- The current time in nanoseconds.
 create or replace function mbus._nanoseconds() returns bigint
 language sql volatile set search_path from current as $$ select (extract(epoch from mbus.now()) * 1000000000)::bigint $$;
 

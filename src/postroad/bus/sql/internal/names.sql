@@ -1,13 +1,9 @@
 -- Bodies without quotes are bound when they are created: no search_path to pin, and the planner may inline them.
 
--- Names of the objects that a queue has of its own.  `$` cannot occur in the name of a queue or a
--- consumer, so no two of them ever meet.
+-- Names of a queue's tables; for its sequences see README.md.  `$` cannot occur in the name of a queue or a consumer.
 --   qt$<queue>$<cell>             payload rows of a direct queue, deleted by its consumer
 --   ql$<queue>$<cell>             payload rows of a fanout queue, a log
 --   qc$<queue>$<consumer>$<cell>  what one consumer of a fanout queue has still to read
---   …$hint                        sequence: no row of that table that can be taken has a smaller id
---   …$base                        sequence: no live row of that table, leased ones included, has a smaller id
---   qs$<queue>$position|head|tail sequences: last id, oldest and newest generation
 -- A cell is a slot of the ring in one lane: 0, 1, … in the normal lane, h0 and l0 in the others.
 create or replace function mbus._cell(p_lane text, p_slot bigint) returns text
 language sql immutable parallel safe
@@ -25,7 +21,6 @@ return case (p_queue).mode
     when 'direct' then mbus._log_name(p_queue, p_lane, p_slot)
     else 'qc$' || (p_queue).name || '$' || p_consumer || '$' || mbus._cell(p_lane, p_slot) end;
 
--- A control figure of a queue: position, head or tail.
 create or replace function mbus._figure(p_queue text, p_which text) returns bigint
 language sql volatile
 return pg_sequence_last_value(format('mbus.%I', 'qs$' || p_queue || '$' || p_which)::regclass);

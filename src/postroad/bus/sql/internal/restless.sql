@@ -1,6 +1,5 @@
--- The queues that a maintenance run should visit, locked for it: those that were not found empty,
--- those with due messages, and each of the others every few minutes.  At most 100 at a time, in a different
--- order each time.
+-- The queues that a maintenance run should visit, locked for it: those that were not found empty, those with due messages, and each of
+-- the others every few minutes.  At most 100, in a different order each time.
 create or replace function mbus._restless(p_name text, p_tick bigint, p_since timestamptz) returns mbus.queue[]
 language plpgsql volatile set search_path from current as $$
 declare

@@ -4,8 +4,7 @@ create or replace function mbus._is_retained(p_queue mbus.queue) returns boolean
 language sql immutable parallel safe
 return num_nonnulls((p_queue).retain, (p_queue).retain_size) > 0;
 
--- True if the first message of a slot was posted an eighth of the retention time ago.  Then the slot is sealed before it is full, so that
--- messages of a quiet queue are not kept for much longer than that time.
+-- True if the first message of a slot was posted an eighth of the retention time ago: then it is sealed before it is full.
 create or replace function mbus._is_aged(p_queue mbus.queue, p_slot bigint) returns boolean
 language plpgsql stable set search_path from current set enable_seqscan = off set jit = off as $$
 declare

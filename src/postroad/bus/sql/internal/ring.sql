@@ -1,5 +1,4 @@
--- Keeping the ring small: settle, rotate, reclaim.  Called by mbus.maintain under the queue's advisory lock.
---
+-- Keeping the ring small.  Called by mbus.maintain under the queue's advisory lock.
 -- Life of a slot: free -> current (tail) -> sealed -> empty -> truncated -> free (head moves past it).
 
 -- Open transactions that have drawn from a sequence, or written to a table: both hold a lock on it until the end of the transaction.
@@ -47,10 +46,8 @@ begin
   return jsonb_build_object('since', coalesce((p_mark ->> 'made')::timestamptz, '-infinity'), 'made', p_now, 'open', v_open);
 end $$;
 
--- Raises the floor of the tokens as _settle raises a hint: to the lowest lease that is visible once no transaction is left that had drawn a
--- token when the last one was read.  Returns the mark for the next run.  To be called before the transaction ends a
--- lease: it may roll back, and the floor does not.
---   p_mark  the mark of the last run of this session
+-- Raises the floor of the tokens as _settle raises a hint.  Gets the mark of this session's last run and returns that for the next one.
+-- To be called before the transaction ends a lease: it may roll back, and the floor does not.
 create or replace function mbus._raise_lease_floor(p_mark jsonb) returns jsonb
 language plpgsql volatile set search_path from current set enable_seqscan = off set jit = off as $$
 declare
@@ -85,9 +82,8 @@ language sql stable set search_path from current as $$
   from current_setting('mbus.markers', true) kept
 $$;
 
--- A slot that has grown to this size is sealed: at 200 bytes of payload about 25,000 messages.  Small, because
--- a session without a hint scans the dead rows of a slot; not smaller, because each truncation
--- leaves a few dead rows in the catalogue.  A test may replace it, to make the ring rotate faster.
+-- A slot that has grown to this size is sealed: at 200 bytes of payload about 25,000 messages.  Small, because a session without a hint
+-- scans the dead rows of a slot; not smaller, because each truncation leaves a few dead rows in the catalogue.
 create or replace function mbus._slot_bytes() returns bigint
 language sql immutable parallel safe return 8388608;
 
@@ -135,9 +131,8 @@ begin
   return v_count;
 end $$;
 
--- Opens the next slot once the current one is full.  A slot that does not exist yet is
--- created now and opened by the next call, when its tables are committed: the tail is a sequence, and
--- other sessions see its value immediately.  If every slot is in use, the current one keeps growing.
+-- Opens the next slot once the current one is full.  One that does not exist yet is opened by the next call, when its tables are
+-- committed: other sessions see the tail, a sequence, immediately.  If every slot is in use, the current one keeps growing.
 create or replace function mbus._rotate(p_queue mbus.queue) returns bigint
 language plpgsql set search_path from current as $$
 declare

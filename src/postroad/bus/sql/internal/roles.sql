@@ -1,7 +1,6 @@
--- Roles.  Every queue has a role that may post and, per consumer, one that may consume.  A plain
--- queue is open to the members of mbus_<db>_user as well; a queue with is_roles_security_model is
--- not.  mbus_<db>_admin may do everything.  All of them are members of mbus_<db>_caller, which may use
--- the schema and call the functions that get their queue as an argument and check the permissions themselves.
+-- Every queue has a role that may post and, per consumer, one that may consume.  A queue without is_roles_security_model is open to
+-- mbus_<db>_user as well; mbus_<db>_admin may do everything.  All of them are members of mbus_<db>_caller, which may call the functions
+-- that get their queue as an argument and check the permissions themselves.
 
 create or replace function mbus._role(p_suffix text) returns text
 language sql stable set search_path from current as $$ select 'mbus_' || current_database() || '_' || p_suffix $$;
@@ -12,8 +11,7 @@ language sql stable set search_path from current as $$ select mbus._role('post_'
 create or replace function mbus._consume_role(p_queue text, p_consumer text) returns text
 language sql stable set search_path from current as $$ select mbus._role('consume_' || p_queue || '_by_' || p_consumer) $$;
 
--- Creates a role if it is missing.  Without permission to create roles, or if the name of the database
--- is too long, a plain queue has none; a queue that requires roles is refused.
+-- Creates a missing role.  A queue that requires roles is refused without permission to create them, or if their names are too long.
 create or replace function mbus._create_role(p_role text, p_is_required boolean) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -94,8 +92,7 @@ language sql stable set search_path from current as $$
           and has_function_privilege(session_user, p.oid, 'execute'))
 $$;
 
--- True when the session's user may use the queue through a shared function such as mbus.ack.  Administrators
--- are checked first: most calls come from them, and their check is the cheap one.
+-- True when the session's user may use the queue through a shared function such as mbus.ack.  The check of administrators is cheaper.
 create or replace function mbus._may_consume(p_queue mbus.queue, p_consumer text) returns boolean
 language sql stable set search_path from current as $$
   select mbus._is_admin()

@@ -1,8 +1,6 @@
--- Records what happens to the messages of sagas.  Each event writes a note, and the transaction processes
--- its notes when it commits: a handler that runs for minutes blocks neither the other steps nor a cancel.
---
--- Locks: the step's row, from the handling of its message to the end of that transaction.  That is the
--- barrier: if the row cannot be locked, another transaction handles the step.
+-- Records what happens to the messages of sagas.  Each event writes a note, and the transaction processes its notes when it commits: a
+-- handler that runs for minutes blocks neither the other steps nor a cancel.
+-- Locks: the step's row, until the end of the transaction.  If it cannot be locked, another transaction handles the step.
 
 -- Called by mbus._done: messages were consumed, acked or taken.
 create or replace function mbus._saga_done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
@@ -191,9 +189,8 @@ drop trigger if exists saga_is_worked_off on mbus.saga_note;
 create constraint trigger saga_is_worked_off after insert on mbus.saga_note
 deferrable initially deferred for each row execute function mbus._saga_work_now();
 
--- A handler that takes the bung reports that its step has failed.  With one handled step it is clear which; of
--- several (a batch) all count as done, because an unnecessary compensation is better than a missing one.  Messages that it took
--- away by iid, as listed in the bung, never ran.
+-- A handler that takes the bung reports that its step has failed.  Of several (a batch) all count as done, because an unnecessary
+-- compensation is better than a missing one.  Messages that it took away by iid, as listed in the bung, never ran.
 create or replace function mbus._saga_blame(p_saga_id bigint, p_done text[], p_taken text[]) returns text
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin

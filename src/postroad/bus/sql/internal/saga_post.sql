@@ -1,5 +1,5 @@
--- The messages of a saga.  They are put directly, under numbers drawn beforehand, because each carries its own iid
--- as idempotency_key, and so that a transaction may start thousands of sagas without a lock per message.
+-- The messages of a saga are put directly, under numbers drawn beforehand, because each has its own iid as idempotency_key, and so that
+-- a transaction may start thousands of sagas without a lock per message.
 
 -- The service queue, made when the first saga is.
 create or replace function mbus._saga_queue() returns mbus.queue

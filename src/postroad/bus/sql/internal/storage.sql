@@ -1,6 +1,4 @@
--- Tables of a queue.  A slot of the ring is made when rotation first reaches it, a lane when the first
--- message asks for it, so a queue pays only for what it uses.
---
+-- Tables of a queue.  A slot of the ring is made when rotation first reaches it, a lane when the first message asks for it.
 -- Autovacuum is left for tables that outgrew their slot; normal ones are truncated long before.
 
 create or replace function mbus._create_sequence(p_name text) returns void
@@ -50,10 +48,8 @@ begin
   perform mbus._create_links(p_name, p_payload, p_track);
 end $$;
 
--- Rows with another number than their id (put back, delayed, posted under a reserved iid) are
--- found by it; the others cost this index nothing.
--- A lease sets two columns of the row.  The space left in each page keeps the new version beside the old one, so that
--- neither the message nor its index entries are written again.
+-- Rows with another number than their id (put back, delayed, posted under a reserved iid) are found by it; others cost this index nothing.
+-- The space left in each page keeps a leased row beside its old version, so that no index entry is written.
 create or replace function mbus._create_reading_side(p_name text) returns void
 language plpgsql set search_path from current as $$
 begin

@@ -1,5 +1,3 @@
--- Temporary queues: their owners, and whether they still exist.
---
 -- A session that creates a temporary queue holds an advisory lock on its pid until it ends.  Every session can
 -- see that lock, unlike pg_stat_activity, and the server releases it however the session ends.
 

@@ -74,8 +74,8 @@ language sql volatile set search_path from current as $$
   where life > 0 order by life
 $$;
 
--- Takes up to so many messages of a temporary queue, in order of posting.  Each table is read with a snapshot of its
--- own, so a message committed between two reads may come after its successor, once, when the ring rotates.
+-- Takes messages in order of posting.  Each table is read with a snapshot of its own, so a message committed between two reads may
+-- come after its successor, once, when the ring rotates.
 create or replace function mbus._temporary_take(p_name text, p_amount integer) returns setof mbus.parcel
 language plpgsql rows 100 set search_path from current as $$
 declare
@@ -118,8 +118,7 @@ begin
   end loop;
 end $$;
 
--- Takes messages if the session may, and with the function for this payload.  The right to copies of another queue may have
--- been revoked since the temporary consumer was created.
+-- Takes messages if the session may.  The right to copies of a queue may have been revoked since the temporary consumer was created.
 create or replace function mbus._consume_temporary(p_name text, p_payload text, p_amount integer, p_wait interval) returns setof mbus.parcel
 language plpgsql volatile rows 100 set search_path from current as $$
 declare
