@@ -14,6 +14,8 @@ declare
   v_name     text;
   v_known    text[];
   v_added    text[];
+  v_rows     text;
+  v_found    boolean;
   v_function text;
   v_operation text;
   v_packs    jsonb;
@@ -76,9 +78,11 @@ begin
   end loop;
   v_added := array(select c from unnest(v_entity.columns) c where c <> all (v_known));
   if p_with_rows and (v_known is null or v_added <> '{}') then
-    perform coordination._send_rows(v_entity, null, format('select %s from %s o where %s', coordination._list(v_entity.key_columns), v_table,
-      case when v_known is null then 'true' else coordination._list(v_added, '%I is not null', ' or ') end),
-      case when v_known is not null then v_added end);
+    v_rows := format('select %s from %s o where %s', coordination._list(v_entity.key_columns), v_table,
+      case when v_known is null then 'true' else coordination._list(v_added, '%I is not null', ' or ') end);
+    execute format('select exists (%s)', v_rows) into v_found;
+    -- Without rows the transaction draws no number of an event.
+    if v_found then perform coordination._send_rows(v_entity, null, v_rows, case when v_known is not null then v_added end); end if;
   end if;
   return v_name;
 end $$;
