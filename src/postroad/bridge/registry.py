@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -46,8 +46,7 @@ class Bridge:
 
     def is_same(self, other: Bridge) -> bool:
         """Check whether two bridges have the same definition under any names."""
-        mine, theirs = asdict(self), asdict(other)
-        return all(mine[key] == theirs[key] for key in mine if key not in ("name", "created_at"))
+        return replace(self, name=other.name, created_at=other.created_at) == other
 
 
 def define(name: str, definition: BridgeDefinition, addresses: Addresses) -> Bridge:

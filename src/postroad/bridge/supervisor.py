@@ -84,15 +84,10 @@ class BridgeSupervisor(Service):
         self._only = frozenset(only)
         self._reload_seconds = reload_interval.total_seconds()
         self._watch_seconds = watch.total_seconds()
-        self._running: dict[str, tuple[Bridge, BridgeService]] = {}
+        self.running: dict[str, tuple[Bridge, BridgeService]] = {}
         self._undefined = dict(settings.bridges)
         self._watches: dict[str, LagWatch] = {}
         self.statuses: list[BridgeStatus] = []
-
-    @property
-    def carriers(self) -> dict[str, BridgeService]:
-        """The services of the bridges, by name."""
-        return {name: service for name, (_, service) in self._running.items()}
 
     async def run(self) -> None:
         """Run the bridges until stopped."""
@@ -108,7 +103,7 @@ class BridgeSupervisor(Service):
                 await self.pause(self._reload_seconds)
         finally:
             watching.cancel()
-            await asyncio.gather(*(self._end(name) for name in list(self._running)))
+            await asyncio.gather(*(self._end(name) for name in list(self.running)))
 
     async def _define(self) -> None:
         """Register the bridges of the settings; one that fails is retried."""
@@ -126,21 +121,21 @@ class BridgeSupervisor(Service):
             for bridge in await load(self._addresses)
             if not self._only or bridge.name in self._only
         }
-        for name, (known, service) in list(self._running.items()):
+        for name, (known, service) in list(self.running.items()):
             if bridges.get(name) != known or not service.is_running:
                 await self._end(name)
         settings = pump_settings(self._settings)
-        for name in sorted(bridges.keys() - self._running.keys()):
+        for name in sorted(bridges.keys() - self.running.keys()):
             try:
                 service = make_service(bridges[name], self._addresses, settings)
             except BridgeError as failure:
                 _warn("bridge_not_started", failure, name)
                 continue
             await service.start()
-            self._running[name] = bridges[name], service
+            self.running[name] = bridges[name], service
 
     async def _end(self, name: str) -> None:
-        _, service = self._running.pop(name)
+        _, service = self.running.pop(name)
         try:
             await service.stop()
         except Exception:  # noqa: BLE001 - the service has logged it; a new one is started

@@ -196,7 +196,7 @@ def run(
             start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
 
         def announce() -> None:
-            running = ", ".join(sorted(supervisor.carriers)) or "no bridges yet"
+            running = ", ".join(sorted(supervisor.running)) or "no bridges yet"
             click.echo(f"running {running}", err=True)
 
         asyncio.run(run_service(supervisor, announce, seconds))

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Connection, Engine, Table, inspect, text
+from sqlalchemy import Connection, Engine, Table, func, inspect, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -31,12 +31,8 @@ class _Registrar:
         self.engine = engine
 
     def _call(self, function: str, *given: object) -> None:
-        parameters = {f"p{number}": value for number, value in enumerate(given)}
-        statement = (
-            f"select coordination.{function}({', '.join(f':{name}' for name in parameters)})"
-        )
         with _own_errors(), self.engine.begin() as connection:
-            connection.execute(text(statement), parameters)
+            connection.execute(select(getattr(func.coordination, function)(*given)))
 
 
 class EntityWriter(_Registrar):
@@ -78,14 +74,14 @@ class EntityWriter(_Registrar):
     def set_mode(session: Session | Connection, mode: Mode) -> None:
         """Make the event of this transaction replicate or two-phase. Raises InvalidChoice."""
         with _own_errors():
-            session.execute(text("select coordination.set_mode(:mode)"), {"mode": mode})
+            session.execute(select(func.coordination.set_mode(mode)))
 
     @staticmethod
     def current_event(session: Session | Connection) -> int | None:
         """Return the event that this transaction writes; None before its first flushed change."""
         if isinstance(session, Session):
             session.flush()
-        found: int | None = session.execute(text("select coordination.current_event()")).scalar()
+        found: int | None = session.execute(select(func.coordination.current_event())).scalar()
         return found
 
 

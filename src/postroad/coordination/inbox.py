@@ -13,6 +13,7 @@ import psycopg
 
 from postroad.bus import calls as bus_calls
 from postroad.bus.polling import CHANNEL as BUS_CHANNEL
+from postroad.bus.reconnect import TRANSIENT
 from postroad.bus.session import run_async
 from postroad.coordination.service import PollingService
 from postroad.postgres.calls import Connection
@@ -22,8 +23,6 @@ logger = logging.getLogger(__name__)
 BATCH_MESSAGES = 100
 # Messages that no decision waits for come without a notice, many at a time.
 PAUSE_DEFAULT = timedelta(milliseconds=100)
-# A conflict with another transaction, or the server is away: retried without a failed attempt.
-_TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
 class Inbox(PollingService):
@@ -53,7 +52,7 @@ class Inbox(PollingService):
             )
             row = await cursor.fetchone()
             count = int(row[0]) if row else 0
-        except _TRANSIENT:
+        except TRANSIENT:
             raise
         except psycopg.Error as failure:
             logger.warning("batch_refused", extra={"service": self.name, "reason": str(failure)})
@@ -72,7 +71,8 @@ class Inbox(PollingService):
                         break
                     iid = str(row[0])
                     await connection.execute(self._call.encode(), (row[1], *self._parameters))
-            except _TRANSIENT:
+            except TRANSIENT:
+                # Not a failed attempt.
                 raise
             except psycopg.Error as failure:
                 if iid is None:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import psycopg
 
@@ -59,8 +59,7 @@ class Change:
 Check = Callable[[int, Sequence[Change]], Awaitable[str | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """A page as the Writer returned it, not parsed."""
 
     text: str

@@ -48,10 +48,9 @@ class PollingService(Service):
         super().__init__(name)
         self.dsn = dsn
         self._services = services
-        self._notice = notice
+        self._notice = notice if listen else None
         self._noticed = AutoResetEvent()
         self._pause_seconds = pause.total_seconds()
-        self._listens = listen
 
     async def prepare(self, connection: Connection) -> None:
         """Run once per connection, before the first `work()`."""
@@ -101,7 +100,7 @@ class PollingService(Service):
         )
         stack.push_async_callback(connection.close)
         await self.prepare(connection)
-        if self._notice is not None and self._listens:
+        if self._notice is not None:
             hub = ListenHub(self._notice[0])
             stack.push_async_callback(hub.stop)
             hub.subscribe(self._notice[1], self._on_notice)
