@@ -10,11 +10,21 @@ declare
   v_now   timestamptz := coordination.now();
   v_count integer := 0;
   v_after bigint;
+  v_mark  text;
   v_last  bigint;
 begin
   perform coordination._require('writer');
   if not coordination._try_lock(1) then return 0; end if;
-  v_after := coordination._published_to();
+  -- Every event up to this number is published, or was rolled back.  An index of unpublished events also has entries of published ones until
+  -- the next vacuum, and each search would pass them all; so the publisher's session remembers where it may begin.  Settings of the
+  -- session, because a rollback restores them.
+  v_after := coalesce(nullif(current_setting('coordination.published_to', true), ''), '0')::bigint;
+  -- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.  Transactions that
+  -- drew earlier numbers are older than it: when all of them have ended, the call that finds that out publishes what they left.
+  v_mark := nullif(current_setting('coordination.last', true), '');
+  if pg_snapshot_xmin(pg_current_snapshot()) > split_part(v_mark, ' ', 2)::xid8 then
+    perform set_config('coordination.published_to', split_part(v_mark, ' ', 1), false), set_config('coordination.last', '', false);
+  end if;
   v_last := case when pg_current_xact_id_if_assigned() is null then pg_sequence_last_value('coordination."AppEvent_Id_seq"') end;
   if pg_sequence_last_value('coordination.publisher_waits') is distinct from 2
     and not exists (select from coordination."AppEvent" e where not e."IsPublished" and e."Id" > v_after)
@@ -48,24 +58,6 @@ begin
     end if;
   end if;
   return v_count + coordination._resend_events(p_resend, v_now);
-end $$;
-
--- Every event up to this number is published, or was rolled back.  An index of unpublished events also has entries of published ones until
--- the next vacuum, and each search would pass them all; so the publisher's session remembers where it may begin.  Settings of the
--- session, because a rollback restores them.
---
--- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.  Transactions that
--- drew earlier numbers are older than it: when all of them have ended, the call that finds that out publishes what they left.
-create or replace function coordination._published_to() returns bigint
-language plpgsql set search_path from current as $$
-declare
-  v_last text := nullif(current_setting('coordination.last', true), '');
-  v_to   text := coalesce(nullif(current_setting('coordination.published_to', true), ''), '0');
-begin
-  if pg_snapshot_xmin(pg_current_snapshot()) > split_part(v_last, ' ', 2)::xid8 then
-    perform set_config('coordination.published_to', split_part(v_last, ' ', 1), false), set_config('coordination.last', '', false);
-  end if;
-  return v_to::bigint;
 end $$;
 
 -- The first position without an outcome, or the next one.  Searched from where the session found it last: an outcome is never taken back.

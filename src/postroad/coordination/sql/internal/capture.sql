@@ -6,7 +6,7 @@ declare
   v_setting text := current_setting('coordination.event', true);
 begin
   if v_setting is null or v_setting = '' then
-    -- The transaction has a number before its event has one: coordination._published_to() relies on it.
+    -- The transaction has a number before its event has one: coordination.publish() relies on it.
     v_is_new := pg_current_xact_id() is not null;
     v_event := nextval('coordination."AppEvent_Id_seq"');
     v_from := 0;

@@ -118,8 +118,14 @@ $$;
 create or replace function coordination._restore_apart(p_event coordination."AppEvent") returns void
 language plpgsql set search_path from current as $$
 declare
-  v_step record;
-  v_done integer;
+  v_step    record;
+  v_columns text[];
+  -- Versions from and to, of each range that is still to be restored.
+  v_ranges  bigint[];
+  v_first   bigint;
+  v_last    bigint;
+  v_count   integer;
+  v_done    integer;
 begin
   for v_round in 1 .. 3 loop
     v_done := 0;
@@ -129,36 +135,27 @@ begin
       execute format('create temporary table coordination_net on commit drop as %s', coordination._net(v_step.entity)) using p_event."Id";
       create unique index on pg_temp.coordination_net ("coordination version");
       analyze pg_temp.coordination_net;
-      v_done := v_done + coordination._restore_range(v_step.entity, p_event."Id", v_step.step,
-        coordination._columns_of(v_step.entity, p_event."Id"), 0, 9223372036854775807);
+      v_columns := coordination._columns_of(v_step.entity, p_event."Id");
+      v_ranges := array[0, 9223372036854775807];
+      while v_ranges <> '{}' loop
+        select min(q."coordination version"), max(q."coordination version") into v_first, v_last from pg_temp.coordination_net q
+        where q."coordination version" between v_ranges[1] and v_ranges[2];
+        v_ranges := v_ranges[3:];
+        continue when v_first is null;
+        begin
+          set constraints all deferred;
+          v_count := (coordination._restore_entity(v_step.entity, p_event."Id", v_step.step, true, v_columns, format(
+            'select * from pg_temp.coordination_net q where q."coordination version" between %s and %s', v_first, v_last))).done;
+          set constraints all immediate;
+          v_done := v_done + v_count;
+        exception when integrity_constraint_violation then
+          -- Each half apart.  Later rows first: they may refer to earlier ones.
+          if v_first < v_last then
+            v_ranges := array[(v_first + v_last) / 2 + 1, v_last, v_first, (v_first + v_last) / 2] || v_ranges;
+          end if;
+        end;
+      end loop;
     end loop;
     exit when v_done = 0;
   end loop;
-end $$;
-
--- Restores the rows of a range of versions, halving the range where a constraint refuses it.  Later rows first: they may refer to earlier
--- ones.  Returns how many rows were restored.
-create or replace function coordination._restore_range(
-  p_entity coordination.entity, p_event bigint, p_step text, p_columns text[], p_from bigint, p_to bigint) returns integer
-language plpgsql set search_path from current as $$
-declare
-  v_done   integer;
-  v_first  bigint;
-  v_last   bigint;
-  v_middle bigint;
-begin
-  begin
-    set constraints all deferred;
-    v_done := (coordination._restore_entity(p_entity, p_event, p_step, true, p_columns, format(
-      'select * from pg_temp.coordination_net q where q."coordination version" between %s and %s', p_from, p_to))).done;
-    set constraints all immediate;
-    return v_done;
-  exception when integrity_constraint_violation then
-    select min(q."coordination version"), max(q."coordination version") into v_first, v_last from pg_temp.coordination_net q
-    where q."coordination version" between p_from and p_to;
-  end;
-  if v_first = v_last then return 0; end if;
-  v_middle := (v_first + v_last) / 2;
-  return coordination._restore_range(p_entity, p_event, p_step, p_columns, v_middle + 1, v_last)
-    + coordination._restore_range(p_entity, p_event, p_step, p_columns, v_first, v_middle);
 end $$;
