@@ -18,15 +18,11 @@ declare
     with taken as materialized (
       select t.iid, t.headers, t.properties, t.expires, t.delayed_until, t.data, coalesce(%s, false) as is_loop
       from mbus.%I($1) t)
-    select count(*)::integer as found, (count(*) filter (where is_loop))::integer as looped,
-           array_agg(iid) filter (where not is_loop) as iids,
-           array_agg(bridge._origin_id(headers, iid)) filter (where not is_loop) as ids,
-           array_agg(data::text) filter (where not is_loop) as data,
-           array_agg(bridge._outgoing(headers, iid, $2)::text) filter (where not is_loop) as headers,
-           array_agg(properties::text) filter (where not is_loop) as properties,
-           array_agg(expires) filter (where not is_loop) as expires,
-           array_agg(delayed_until) filter (where not is_loop) as delayed
-    from taken$query$,
+    select (select count(*) from taken)::integer as found, (select count(*) from taken where is_loop)::integer as looped,
+           array_agg(iid) as iids, array_agg(bridge._origin_id(headers, iid)) as ids, array_agg(data::text) as data,
+           array_agg(bridge._outgoing(headers, iid, $2)::text) as headers, array_agg(properties::text) as properties,
+           array_agg(expires) as expires, array_agg(delayed_until) as delayed
+    from taken where not is_loop$query$,
     -- Only a message that came over a bridge needs the full check.
     case when p_node is null then 'false'
          else '(t.headers ? ''seenby_nodes'' or t.headers -> ''seenby'' <> $5) and bridge._has_seen(t.headers, $3, $4)' end,
