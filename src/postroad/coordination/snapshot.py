@@ -37,11 +37,8 @@ async def take_snapshot(
         await source.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         await source.set_read_only(True)
         snapshot = await call(source, "coordination.snapshot")
-        kept = await value(
-            target,
-            "select coalesce(json_object_agg(name, format('%%I.%%I', schema_name, table_name)),"
-            " '{}') from coordination.entity where role = 'replica'",
-        )
+        names = "select array(select name from coordination.entity where role = 'replica')"
+        kept = await value(target, names)
         snapshot["columns"] = {
             name: columns for name, columns in snapshot["columns"].items() if name in kept
         }

@@ -66,14 +66,11 @@ def make_application(
         entity = request.query_params.get("entity")
         if entity is None:
             return
-        is_known = False
-        if "\x00" not in entity:
-            async with writer.connection() as connection:
-                is_known = await value(connection, _IS_ENTITY, entity)
-        if not is_known:
-            raise RequestInvalid(
-                f"no entity is called {entity[:80]!r}", hint=f"GET {PREFIX}/entities lists them"
-            )
+        async with writer.connection() as connection:
+            if "\x00" in entity or not await value(connection, _IS_ENTITY, entity):
+                raise RequestInvalid(
+                    f"no entity is called {entity[:80]!r}", hint=f"GET {PREFIX}/entities lists them"
+                )
 
     add_event_routes(router, writer, coordinator, check_entity, after_timeout)
     add_change_route(router, reader, check_entity, is_stopping)
