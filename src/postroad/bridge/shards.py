@@ -51,9 +51,6 @@ class HashRing:
         self._places = [place for place, _ in points]
         self._names = [name for _, name in points]
 
-    def __bool__(self) -> bool:
-        return bool(self._names)
-
     def find(self, key: str) -> str:
         """Return the shard of a key; the ring must not be empty."""
         return self._names[bisect.bisect_right(self._places, _place(key)) % len(self._names)]
@@ -79,12 +76,12 @@ class ShardedQueue:
     def __init__(self, addresses: Addresses, logical: str) -> None:
         self.logical = logical
         weights = _weights(addresses, logical)
-        self._ring = HashRing(weights)
-        if not self._ring:
+        if not any(weights.values()):
             raise NoShard(
                 f"no shard of {logical} takes posts",
                 hint=f"give one a weight above 0 in the settings: bridge.shards.{logical}",
             )
+        self._ring = HashRing(weights)
         self._buses = {name: AsyncBus(addresses.database(name)) for name in weights}
 
     async def __aenter__(self) -> Self:
