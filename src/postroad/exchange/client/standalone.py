@@ -1033,7 +1033,7 @@ class Process:
                 self._fail(f"{kind.__name__}: {error}")
             elif self._work.is_cancelled:
                 self.session.rollback()
-                raise self._cancelled()
+                raise ProcessCancelled(f"process {self._work.id} was cancelled")
             else:
                 self._finish()
         finally:
@@ -1114,7 +1114,13 @@ class Process:
         """End a block that did not raise: prepare, marker, COMMIT, confirm."""
         fate = self._fate()
         if fate == COMMITTED:
-            fate = self._commit_rest()
+            # Commit what it did after a COMMIT of its own; begin a transaction to confirm in.
+            fate = PARTLY
+            with _Logged(f"process {self._work.id}: the rest was not committed"):
+                if not self.session.is_idle():
+                    self.session.commit()
+                self._begin()
+                fate = COMMITTED
         if fate == ABORTED:
             reason = "its transaction failed or was rolled back inside the block"
             self._undo(reason, "fail")
@@ -1155,15 +1161,6 @@ class Process:
         # A lost connection has rolled back.
         return ABORTED
 
-    def _commit_rest(self) -> str:
-        """Commit what a block did after a COMMIT of its own; begin a transaction to confirm in."""
-        with _Logged(f"process {self._work.id}: the rest was not committed"):
-            if not self.session.is_idle():
-                self.session.commit()
-            self._begin()
-            return COMMITTED
-        return PARTLY
-
     def _park(self, reason: str) -> None:
         """Have the files of a block parked that has, or may have, committed a part of its work.
 
@@ -1193,7 +1190,7 @@ class Process:
             raise
         if answer["status"] != "OK":
             session.rollback()
-            raise self._cancelled()
+            raise ProcessCancelled(f"process {work.id} was cancelled")
         try:
             if work.has_marker:
                 write_marker(session, work.id, self.database, work.block)
@@ -1247,9 +1244,6 @@ class Process:
         with _Logged(f"process {self._work.id}: no rollback"):
             self.session.rollback()
         self.exchange.quietly(call, self._work.id, error)
-
-    def _cancelled(self) -> ProcessCancelled:
-        return ProcessCancelled(f"process {self._work.id} was cancelled")
 
     def _transaction_ended(self, reason: str) -> TransactionEnded:
         return TransactionEnded(f"process {self._work.id}: {reason}")

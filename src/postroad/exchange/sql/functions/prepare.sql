@@ -12,6 +12,7 @@ declare
   v_server  constant exchange.server := exchange._enter(p_epoch);
   v_process exchange.process;
   v_reply   record;
+  v_message exchange.message;
   v_unknown text;
 begin
   select p.* into v_process from exchange.process p where p.id = p_process for update;
@@ -48,9 +49,18 @@ begin
       update exchange.message m
       set state = 'prepared', reply_to = v_reply.reply_to
       where m.process_id = p_process and m.state = 'uploaded' and m.name = v_reply.name and m.sha256 = v_reply.sha256
-        and m.recipient in ('', v_reply.recipient);
+        and m.recipient in ('', v_reply.recipient) returning m.* into v_message;
       if not found then return exchange._refuse_prepare(v_reply.name); end if;
-      perform exchange._address_reply(p_process, v_reply.name, v_reply.recipient);
+      if v_message.recipient <> v_reply.recipient then
+        -- The upload did not name the recipient, whom the id follows.  Its file keeps its name.
+        begin
+          update exchange.message m set recipient = v_reply.recipient, id = m.name where m.number = v_message.number;
+        exception when unique_violation then
+          -- The recipient has a reply of that name.
+          update exchange.message m set recipient = v_reply.recipient, id = left(m.name, 40) || '.' || m.sequence || '.' || m.number
+          where m.number = v_message.number;
+        end;
+      end if;
     end if;
   end loop;
   update exchange.message m set state = 'discarded', folder = null, finished_at = exchange.now()
@@ -90,20 +100,4 @@ language plpgsql volatile set search_path from current as $$
 begin
   raise exception 'no reply % with this digest was uploaded before', quote_literal(p_name)
     using errcode = 'MX040', hint = 'PUT it to /processes/{id}/replies/{name} first.';
-end $$;
-
--- API_3 may be the first to name the recipient of an uploaded reply; then its id follows.  Its file keeps its name.
-create or replace function exchange._address_reply(p_process text, p_name text, p_recipient text) returns void
-language plpgsql volatile set search_path from current as $$
-declare
-  v_reply exchange.message;
-begin
-  select m.* into v_reply from exchange.message m
-  where m.process_id = p_process and m.name = p_name and m.kind = 'reply' and m.state = 'prepared';
-  if v_reply.recipient = p_recipient then return; end if;
-  update exchange.message m set recipient = p_recipient, id = m.name where m.number = v_reply.number;
-exception when unique_violation then
-  -- The recipient has a reply of that name.
-  update exchange.message m set recipient = p_recipient, id = left(m.name, 40) || '.' || m.sequence || '.' || m.number
-  where m.number = v_reply.number;
 end $$;

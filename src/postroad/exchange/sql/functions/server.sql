@@ -60,6 +60,7 @@ create or replace function exchange.report_running(p_epoch bigint, p_now double 
 language plpgsql volatile set search_path from current as $$
 declare
   v_is_sweeper boolean;
+  v_restored   exchange.database;
 begin
   perform exchange._enter(p_epoch);
   update exchange.member m set seen_at = exchange.now() where m.epoch = p_epoch;
@@ -72,7 +73,16 @@ begin
   returning s.sweeper = p_epoch into v_is_sweeper;
   if v_is_sweeper then
     perform exchange.remove_dead('5 s');
-    perform exchange._alert_restored();
+    for v_restored in
+      -- The reports that count now.
+      update exchange.database d set is_restore_told = true
+      where d.restored_at is not null and not d.is_restore_told and exchange.restored_in(d.id) = 0 returning d.*
+    loop
+      perform alerts.raise(
+        'exchange/restored/' || v_restored.id, 'exchange', 'critical', format('database %s was restored from a backup', v_restored.id),
+        format('Its last marker is %s, and %s was committed. What it lost is in Log: postroad exchange replay %s',
+          v_restored.restored_seq, v_restored.committed_seq, v_restored.id));
+    end loop;
   end if;
   return v_is_sweeper;
 end $$;

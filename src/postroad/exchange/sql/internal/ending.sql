@@ -92,29 +92,6 @@ begin
   return v_process;
 end $$;
 
--- The outcome is unknown: the files go to Unknown, an alert is raised.
-create or replace function exchange._doubt(p_process exchange.process, p_reason text) returns exchange.process
-language plpgsql volatile set search_path from current as $$
-declare
-  v_process exchange.process;
-  v_level   text;
-begin
-  update exchange.process p set state = 'UNKNOWN', deadline = null, expires_at = null, error = p_reason
-  where p.id = p_process.id returning p.* into v_process;
-  update exchange.message m set state = 'unknown', folder = case when exchange._is_bad(m.folder) then m.folder else 'Unknown' end
-  where m.process_id = p_process.id and m.state in ('leased', 'prepared');
-  select d.resolution into v_level from exchange.database d where d.id = p_process.database_id;
-  perform alerts.raise(
-    'exchange/in_doubt/' || p_process.id, 'exchange', case v_level when 'marker' then 'warning' else 'critical' end,
-    format('process %s of database %s is in doubt', p_process.id, p_process.database_id),
-    format('It was ready to commit and no instance reported the outcome: %s. Its files are in the folder Unknown. %s',
-      p_reason,
-      case v_level when 'marker' then 'The next instance on that database settles it.'
-      else format('Check the database, then: postroad exchange resolve %s COMMITTED (or ABORTED)', p_process.id) end));
-  perform exchange._note(v_process, null, p_reason);
-  return v_process;
-end $$;
-
 -- The outcome has decided about a message or a reply, so an earlier alert about its file is replaced.  A message that is done
 -- needs nothing; one that is parked needs an administrator, because of its result or of its file.
 create or replace function exchange._alert_outcome(p_message exchange.message) returns void
