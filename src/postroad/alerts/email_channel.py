@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import smtplib
 import ssl
+from collections.abc import Callable
 from datetime import timedelta
 from email.message import EmailMessage
 from email.utils import formatdate
+from functools import partial
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from postroad.alerts.channel import Channel
@@ -72,13 +74,9 @@ class EmailChannel(Channel):
 
     def _send(self, message: EmailMessage, seconds: float) -> None:
         context = ssl.create_default_context()
-        if self._is_tls:
-            client: smtplib.SMTP = smtplib.SMTP_SSL(
-                self._host, self._port, timeout=seconds, context=context
-            )
-        else:
-            client = smtplib.SMTP(self._host, self._port, timeout=seconds)
-        with client:
+        encrypted = partial(smtplib.SMTP_SSL, context=context)
+        connect: Callable[..., smtplib.SMTP] = encrypted if self._is_tls else smtplib.SMTP
+        with connect(self._host, self._port, timeout=seconds) as client:
             client.ehlo_or_helo_if_needed()
             if not self._is_tls and self._starttls != "no":
                 # Without STARTTLS a message may be sent, a password never.

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+# A notice lists this many items; the rest is counted.
 MAX_ITEMS = 50
-"""How many items a notice lists; the rest is counted."""
-
 _MAX_BODY_CHARACTERS = 2_000
 _SERIOUS_FIRST = ("critical", "error", "warning", "info")
 _HEADS = {"raised": "", "worse": "has become ", "cleared": "ALL CLEAR, was ", "open": "still "}
@@ -62,11 +61,11 @@ def render(notice: Notice, installation: str) -> Rendered:
 
 def _subject(notice: Notice) -> str:
     items = notice.items
+    if not items:
+        return "nothing is open"
     if notice.kind == "test":
         return f"test: {_line(items[0]['title'])}"
     if notice.kind == "digest":
-        if not items:
-            return "nothing is open"
         return f"still open: {_counted(items)}: {_line(items[0]['title'])}"
     current = [item for item in items if item["what"] != "cleared"]
     cleared = len(items) - len(current)

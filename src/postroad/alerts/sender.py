@@ -116,11 +116,10 @@ class AlertSender(ConnectedService):
             logger.warning("alert_not_sent", extra=extra)
             self.signals.emit("failed", failure)
             return True
-        if notice is None:
-            return False
-        logger.info("alert_sent", extra={"channel": channel.name, "notice": notice.id})
-        self.signals.emit("sent", notice)
-        return True
+        if notice is not None:
+            logger.info("alert_sent", extra={"channel": channel.name, "notice": notice.id})
+            self.signals.emit("sent", notice)
+        return notice is not None
 
     async def _upkeep(self, tasks: asyncio.TaskGroup, connection: Connection) -> bool:
         if not self._ready.is_set():

@@ -92,8 +92,6 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     closed: bool
     exchange_types: dict[str, Any]
 
-    # Exchanges and queues.
-
     def prepare_queue_arguments(self, arguments: Any, **options: Any) -> Any:
         """Write the options of a queue as RabbitMQ's arguments."""
         return to_rabbitmq_queue_arguments(arguments, **options)
@@ -191,8 +189,6 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         [[value]] = self.connection.link.run(text, parameters)
         return value
 
-    # Publishing.
-
     def basic_publish(
         self, message: Delivery, exchange: str, routing_key: str, **_: Any
     ) -> int | None:
@@ -239,8 +235,6 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
                 route = found
             else:
                 return
-
-    # Consuming.
 
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **_: Any

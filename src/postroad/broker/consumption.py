@@ -61,8 +61,6 @@ class Consumption:
         self._measures: dict[str, Measures] = {}
         self._rechecked = 0.0
 
-    # Consumers.
-
     def watch(
         self, channel: Channel, queue: str, consumer_tag: str, deliver: Callable[[Any], Any]
     ) -> None:
@@ -115,8 +113,6 @@ class Consumption:
         finally:
             self._leases.close()
             self._end_upkeep()
-
-    # Polling.
 
     def seconds_to_poll(self) -> float:
         """Return in how many seconds a consumer is due for a poll without a notice."""

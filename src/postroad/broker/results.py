@@ -48,8 +48,6 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         given = self.app, self.accept, self._pending_results, self._pending_messages
         self.result_consumer = ResultConsumer(self, *given)
 
-    # The database.
-
     def open_link(self, purpose: str) -> Link:
         """Open a session on the database of the results."""
         return Link(database_of(self.url or "mbus:///"), purpose)
@@ -72,8 +70,6 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
                     raise
                 logger.warning("results_interrupted", extra={"reason": str(failure).strip()})
                 time.sleep(backoff.next_seconds())
-
-    # The interface of Celery's key-value backends.
 
     def get(self, key: str) -> bytes | None:
         """Return a value, None if it does not exist."""
@@ -141,8 +137,6 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
     @staticmethod
     def _ttl(seconds: float | None) -> timedelta | None:
         return timedelta(seconds=seconds) if seconds else None
-
-    # Chords.
 
     def apply_chord(self, header_result_args: Any, body: Any, **_: Any) -> None:  # noqa: ARG002
         """Store the tasks of the header; their number follows with `set_chord_size`."""
@@ -218,8 +212,6 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             if all(part._cache for part in tasks.values()) and len(tasks) == len(parts.results):
                 return [part.get(timeout=timeout) for part in parts.results]
             return list(parts.join_native(timeout=timeout, propagate=True))
-
-    # The process.
 
     def close(self) -> None:
         """End the sessions; the next call opens them again."""

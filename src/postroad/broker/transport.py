@@ -65,8 +65,6 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         lease = client.transport_options.get("lease_seconds")
         self._ttl = timedelta(seconds=float(lease)) if lease else LEASE_DEFAULT
 
-    # The connection.
-
     def establish_connection(self) -> Transport:
         """Open the session."""
         self._dsn = database_of(self.client.hostname or "mbus:///")
@@ -113,8 +111,6 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             self._consumption = Consumption(self._dsn, self.link, self.routes, self._ttl)
         return self._consumption
 
-    # Waiting.
-
     def drain_events(self, connection: Transport, timeout: float | None = None) -> None:  # noqa: ARG002
         """Deliver available messages, or wait for one. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -158,8 +154,6 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             with contextlib.suppress(BlockingIOError):
                 os.read(self._waker, 4096)
         self.link.receive()
-
-    # The event loop of a worker.
 
     def register_with_event_loop(self, connection: Transport, loop: Any) -> None:  # noqa: ARG002
         """Run in the event loop of a worker."""

@@ -31,13 +31,6 @@ class Credentials:
             raise CredentialsInvalid("credentials need a password or a private key", hint=hint)
         self.client_keys()
 
-    @property
-    def kind(self) -> str:
-        """What they are, fit for showing."""
-        if self.certificate:
-            return "certificate"
-        return "key" if self.private_key else "password"
-
     def client_keys(self) -> list[Any]:
         """Return the key as the SSH library takes it. Raises CredentialsInvalid."""
         if not self.private_key:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import asyncssh
 from asyncssh import SSHKey
@@ -37,18 +38,15 @@ def size_and_mtime(found: asyncssh.SFTPAttrs) -> tuple[int, int]:
     return found.size or 0, int(found.mtime or 0)
 
 
+@dataclass(eq=False)
 class Source:
     """One logged-in connection with its SFTP session."""
 
-    answer_timeout = ANSWER_TIMEOUT_DEFAULT
-
-    def __init__(
-        self, connection: asyncssh.SSHClientConnection, sftp: asyncssh.SFTPClient, host_key: str
-    ) -> None:
-        self.connection = connection
-        self.sftp = sftp
-        self.host_key = host_key
-        self.is_broken = False
+    connection: asyncssh.SSHClientConnection
+    sftp: asyncssh.SFTPClient
+    host_key: str
+    is_broken: bool = False
+    answer_timeout: ClassVar[timedelta] = ANSWER_TIMEOUT_DEFAULT
 
     @contextlib.asynccontextmanager
     async def opened(self, path: bytes, shown: str) -> AsyncIterator[Any]:
@@ -94,13 +92,13 @@ class Source:
                 await self.connection.wait_closed()
 
 
+@dataclass(eq=False)
 class _Client(asyncssh.SSHClient):
     """Records the key that the server shows; accepts a pinned key, or the first one if allowed."""
 
-    def __init__(self, pinned: list[SSHKey], *, trusts_first_key: bool) -> None:
-        self.pinned = pinned
-        self.trusts_first_key = trusts_first_key
-        self.shown: SSHKey | None = None
+    pinned: list[SSHKey]
+    trusts_first_key: bool
+    shown: SSHKey | None = None
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: SSHKey) -> bool:
         """Return whether credentials may be sent to the host with this key."""
@@ -118,8 +116,7 @@ async def connect(server: Row, credentials: Credentials, timeout: timedelta) -> 
     """Log in by a server's row and open an SFTP session. Raises SourceError, CredentialsInvalid."""
     lines = filter(str.strip, (server["host_key"] or "").splitlines())
     pinned = [asyncssh.import_public_key(line) for line in lines]
-    trusts_first_key = server["trusts_first_key"] or credentials.password is None
-    client = _Client(pinned, trusts_first_key=trusts_first_key)
+    client = _Client(pinned, server["trusts_first_key"] or credentials.password is None)
     seconds = timeout.total_seconds()
     options: dict[str, Any] = {}
     if pinned:

@@ -1,14 +1,10 @@
 -- Creates the queue of notices and, with p_has_outbox, the outbox of RabbitMQ, unless they exist.
 create or replace function intake.create_queues(p_has_outbox boolean) returns void
 language plpgsql set search_path from current as $$
-declare
-  v_queue text;
 begin
-  foreach v_queue in array case when p_has_outbox then '{file_events,file_events_amqp}' else '{file_events}' end::text[] loop
-    if not exists (select from mbus.queues q where q.queue = v_queue) then
-      perform mbus.create_queue(qname => v_queue, payload => 'jsonb');
-    end if;
-  end loop;
+  perform mbus.create_queue(qname => n.name, payload => 'jsonb')
+  from unnest(case when p_has_outbox then '{file_events,file_events_amqp}' else '{file_events}' end::text[]) n(name)
+  where not exists (select from mbus.queues q where q.queue = n.name);
 end $$;
 
 -- Returns the consumer of the outbox that the bridge p_bridge empties.  It is `default`, which exists as long as the queue,

@@ -2,30 +2,24 @@
 -- host_key_changed stops it until an operator decides.  Returns the number of failures in a row.
 create or replace function intake.server_failed(
   p_server_id integer, p_status text, p_problem text, p_seen_host_key text default null) returns integer
-language plpgsql set search_path from current as $$
-declare
-  v_failures integer;
-begin
-  update intake.sftp_servers s
-  set status = p_status, problem = p_problem, failures = s.failures + 1,
-      retry_at = intake.now() + intake._backoff(s.failures + 1), seen_host_key = coalesce(p_seen_host_key, s.seen_host_key),
-      updated_at = intake.now()
-  where s.id = p_server_id and s.status <> 'host_key_changed'
-  returning s.failures into v_failures;
-  return coalesce(v_failures, 0);
-end $$;
+language sql set search_path from current as $$
+  with failed as (
+    update intake.sftp_servers s
+    set status = p_status, problem = p_problem, failures = s.failures + 1, updated_at = intake.now(),
+        retry_at = intake.now() + intake._backoff(s.failures + 1), seen_host_key = coalesce(p_seen_host_key, s.seen_host_key)
+    where s.id = p_server_id and s.status <> 'host_key_changed' returning s.failures)
+  select coalesce((select f.failures from failed f), 0);
+$$;
 
 -- Records that a server works.  Returns whether it had failed before.
 create or replace function intake.server_works(p_server_id integer) returns boolean
 language plpgsql set search_path from current as $$
 declare
-  v_had_failed boolean;
+  v_had_failed constant boolean := exists (select from intake.sftp_servers s where s.id = p_server_id and s.failures > 0);
 begin
-  select s.failures > 0 into v_had_failed from intake.sftp_servers s where s.id = p_server_id and (s.failures > 0 or s.status = 'new');
-  if not found then return false; end if;
   update intake.sftp_servers s
   set status = 'ok', problem = null, failures = 0, retry_at = null, updated_at = intake.now()
-  where s.id = p_server_id and s.status <> 'host_key_changed';
+  where s.id = p_server_id and s.status <> 'host_key_changed' and (s.failures > 0 or s.status = 'new');
   return v_had_failed and found;
 end $$;
 
