@@ -126,9 +126,10 @@ FILES = Resource(
         ("filename",), ("trace",), "created_at", until="completed_at", holder="worker",
         place="server", attempts="attempts", error="error_message",
         next={
-            "pending": ("a worker transfers it", "передаст рабочий процесс"),
+            "discovered": ("a worker transfers it", "передаст рабочий процесс"),
             "downloading": ("stored, then a notice is posted", "сохранится, затем уведомление"),
-            "uploading": ("stored, then a notice is posted", "сохранится, затем уведомление"),
+            "uploading_to_minio": ("stored, then a notice is posted",
+                                   "сохранится, затем уведомление"),
             "failed": ("retry or skip it", "повторите или пропустите"),
             "completed": ("its notice is posted", "уведомление отправлено"),
         },
