@@ -25,6 +25,8 @@ INTERVAL_SECONDS = 2.0
 SUMMED = ("depth", "dmq", "consumed_per_second", "rejected_per_second", "died_per_second",
           "expired_per_second")  # fmt: skip
 MAX_POINTS, MIN_POINTS, MAX_POINTS_OF_ALL = 450, 30, 90_000
+# Of a queue and its consumer, or of nothing for the sums over all.
+_Key = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +81,12 @@ def posted_per_second(found: Iterable[ConsumerStatus]) -> float:
     return sum(by_queue.values())
 
 
-def _sum(at: datetime, found: Sequence[tuple[str, Point]]) -> Point:
-    posted: dict[str, float] = {}
-    for queue, point in found:
-        posted[queue] = max(posted.get(queue, 0.0), point.posted_per_second)
-    points = [point for _, point in found]
-    sums = {name: sum(getattr(point, name) for point in points) for name in SUMMED}
-    oldest = max(point.age_seconds for point in points)
-    return Point(at=at, posted_per_second=sum(posted.values()), age_seconds=oldest, **sums)
+def _point(at: datetime, found: Sequence[ConsumerStatus]) -> Point:
+    """Sum the figures of consumers."""
+    sums = {name: sum(getattr(one, name) for one in found) for name in SUMMED}
+    ages = [one.oldest_age.total_seconds() for one in found if one.oldest_age]
+    posted = posted_per_second(found)
+    return Point(at=at, posted_per_second=posted, age_seconds=max(ages, default=0.0), **sums)
 
 
 class History(Service):
@@ -97,7 +97,7 @@ class History(Service):
         self._bus = bus
         self._cache = cache
         self._clock = clock
-        self._points: dict[tuple[str, str], deque[Point]] = {}
+        self._points: dict[_Key, deque[Point]] = {}
         self._last: Sequence[ConsumerStatus] | None = None
 
     async def run(self) -> None:
@@ -120,17 +120,9 @@ class History(Service):
         """Return the figures of all consumers, shared by all pages. Read-only."""
         return await self._cache.get("bus.status", self._bus.status)
 
-    def of(self, queue: str, consumer: str) -> Sequence[Point]:
-        """Return the points of a consumer, the oldest first."""
+    def of(self, queue: str | None = None, consumer: str | None = None) -> Sequence[Point]:
+        """Return the points of a consumer, or of the sums over all, the oldest first."""
         return list(self._points.get((queue, consumer), ()))
-
-    def total(self) -> Sequence[Point]:
-        """Return the sums over all consumers, the oldest first; a post counts once per queue."""
-        at: dict[datetime, list[tuple[str, Point]]] = {}
-        for (queue, _), points in self._points.items():
-            for point in points:
-                at.setdefault(point.at, []).append((queue, point))
-        return [_sum(moment, found) for moment, found in sorted(at.items())]
 
     def _add(self, found: Sequence[ConsumerStatus]) -> None:
         # Cached values are shared and may be older than the interval: each is added once.
@@ -139,12 +131,12 @@ class History(Service):
         self._last = found
         now = self._clock.now()
         kept = min(MAX_POINTS, max(MIN_POINTS, MAX_POINTS_OF_ALL // max(len(found), 1)))
-        for one in found:
-            points = self._points.setdefault((one.queue, one.consumer), deque(maxlen=kept))
-            counted = {name: getattr(one, name) for name in SUMMED}
-            posted = one.posted_per_second or 0.0
-            age = one.oldest_age.total_seconds() if one.oldest_age else 0.0
-            points.append(Point(at=now, posted_per_second=posted, age_seconds=age, **counted))
-        present = {(one.queue, one.consumer) for one in found}
-        for gone in self._points.keys() - present:
+        by_key: dict[_Key, Sequence[ConsumerStatus]] = {
+            (one.queue, one.consumer): [one] for one in found
+        }
+        by_key[None, None] = found
+        for key, figures in by_key.items():
+            points = self._points.setdefault(key, deque(maxlen=kept))
+            points.append(_point(now, figures))
+        for gone in self._points.keys() - by_key:
             del self._points[gone]

@@ -143,17 +143,21 @@ class View:
         The browser changes only the differences (console.js), so that focus, selection and scroll
         positions are kept.
         """
-        last = await render()
-        shown = ui.html(last, sanitize=False).classes(class_)
+        first = await self.watch(render, lambda content: replace_content(shown, content))
+        shown = ui.html(first, sanitize=False).classes(class_)
+
+    async def watch(self, read: Callable[[], Awaitable[T]], change: Callable[[T], object]) -> T:
+        """Return what `read` returns, and call `change` when a refresh reads something else."""
+        last = first = await read()
 
         async def again() -> None:
             nonlocal last
-            content = await render()
-            if content != last:
-                last = content
-                replace_content(shown, content)
+            if (found := await read()) != last:
+                last = found
+                change(found)
 
         self.on_refresh(again)
+        return first
 
     def on_refresh(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Call a function with every refresh."""

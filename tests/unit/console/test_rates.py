@@ -50,7 +50,7 @@ def test_a_post_counts_once_however_many_consumers_hear_it() -> None:
 def test_the_chart_counts_posts_per_queue_too() -> None:
     history = History(SimpleNamespace(), Cache(), HandClock())  # type: ignore[arg-type]
     history._add(FOUND)
-    (point,) = history.total()
+    (point,) = history.of()
     assert (point.posted_per_second, point.consumed_per_second) == (13.0, 17.0)
 
 

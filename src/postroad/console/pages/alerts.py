@@ -11,9 +11,9 @@ from nicegui import ui
 from postroad.alerts.resources import ACK, ALERTS, CHANNELS, HANDLING
 from postroad.console.frame import page
 from postroad.console.incidents import INCIDENTS, Incident, from_alert, open_alerts
-from postroad.console.markup import Markup, address, card, element, joined, link, moment
+from postroad.console.markup import Markup, address, element, joined, link, moment
 from postroad.console.parts.lists import severity_badge, tabs
-from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource
+from postroad.console.parts.resources import bulk_buttons, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
 
@@ -26,11 +26,6 @@ _HANDLING[0] = replace(_HANDLING[0], when={"owner": (None,)})
 async def _alerts(view: View) -> None:
     t = view.t
     is_open = view.query("show") != "all"
-
-    async def channels() -> Markup:
-        advice = element("code", t("empty.alerts.channels_advice"))
-        shown = resource_table(view, CHANNELS, await view.rows(CHANNELS, age=5), advice=advice)
-        return card(t("alert.channels"), shown)
 
     async def is_any_unacknowledged() -> bool:
         return any(one["acked_at"] is None for one in await open_alerts(view))
@@ -52,7 +47,8 @@ async def _alerts(view: View) -> None:
             await view.offer(button, is_any_unacknowledged)
     resource, handling = (INCIDENTS, _HANDLING) if is_open else (ALERTS, ())
     await show_resource(view, resource, cells=cells, row_actions=handling)
-    await view.live(channels)
+    title, advice = t("alert.channels"), element("code", t("empty.alerts.channels_advice"))
+    await show_resource(view, CHANNELS, title=title, advice=advice, name="channel_")
 
 
 def _component(view: View, name: str, row: Row) -> str:

@@ -11,7 +11,7 @@ from nicegui import ui
 from postroad.bus import ConsumerStatus
 from postroad.bus import resources as bus
 from postroad.console.frame import page
-from postroad.console.history import SPANS, Point, posted_per_second, traffic
+from postroad.console.history import SPANS, posted_per_second, traffic
 from postroad.console.markup import (
     Markup,
     address,
@@ -58,13 +58,13 @@ OF_POINT = {
 
 @page("/bus", "bus", "bus.title")
 async def _queues(view: View) -> None:
-    t, history = view.t, view.context.history
+    t = view.t
 
     async def totals() -> Markup:
         return figures(bus_figures(view, await view.status()))
 
     def trend(row: Row) -> Markup:
-        points = history.of(row["queue"], row["consumer"])[-TREND_POINTS:]
+        points = view.context.history.of(row["queue"], row["consumer"])[-TREND_POINTS:]
         return spark([point.depth for point in points], t("bus.depth"))
 
     await view.live(totals)
@@ -85,15 +85,10 @@ async def _queues(view: View) -> None:
         advice=advice,
         sort="depth",
     )
-    await _charts(view, history.total)
+    await _charts(view)
 
 
-async def _charts(
-    view: View,
-    points: Callable[[], Sequence[Point]],
-    queue: str | None = None,
-    consumer: str | None = None,
-) -> None:
+async def _charts(view: View, queue: str | None = None, consumer: str | None = None) -> None:
     """Draw the rates, and the number of messages: of the last minutes, or stored ones of a span.
 
     The charts of a span also have its totals and the restarts of services.
@@ -120,7 +115,8 @@ async def _charts(
 
     async def read() -> Sequence[Row]:
         if is_live:
-            return [{name: getattr(p, at) for name, at in OF_POINT.items()} for p in points()]
+            points = view.context.history.of(queue, consumer)
+            return [{name: getattr(p, at) for name, at in OF_POINT.items()} for p in points]
         minutes = SPANS[span][1] / timedelta(minutes=1)
         return [
             {**row, **{kind: row[kind] / minutes for kind in HAPPENS}} for row in await stored()
@@ -227,10 +223,6 @@ async def _queue(view: View) -> None:
             (figures(bus_figures(view, found)), element("div", style="height:16px"), shown)
         )
 
-    async def measured() -> Markup:
-        rows = await view.rows(bus.HANDLING, {"queue": name})
-        return resource_table(view, bus.HANDLING, rows)
-
     async def chosen() -> Row:
         return await view.context.connections.run(bus.FIGURES.one, f"{name}/{consumer}")
 
@@ -247,10 +239,9 @@ async def _queue(view: View) -> None:
             action_button(view, title, do, test=test, is_danger=danger)
         browse = address("bus", "queues", name, "messages", consumer=consumer)
         ui.html(link(t("bus.browse"), browse, class_="button plain"), sanitize=False)
-    points = partial(view.context.history.of, name, consumer)
-    await _charts(view, points, name, consumer)
+    await _charts(view, name, consumer)
     ui.html(detail_facts(view, bus.QUEUES, shape, t("bus.shape")), sanitize=False)
-    await view.live(measured)
+    await show_resource(view, bus.HANDLING, fixed={"queue": name}, has_form=False, name="handling_")
 
 
 @page("/bus/schedules", "bus", "bus.schedules")

@@ -41,20 +41,14 @@ STEPS = (
 
 async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str) -> None:
     """Draw a Mermaid graph, and draw it again when its text changes; nothing without text."""
-    first = await text()
-    if not first:
+    if not await text():
         return
+    first = await view.watch(text, lambda content: graph.set_content(content))
     # On a light background, for which the colours are chosen.
     with ui.element("section").classes("card"):
         graph = ui.mermaid(first, config={"securityLevel": "strict", "theme": "neutral"})
     # On a phone a graph scrolls, which must be possible with a keyboard as well.
     graph.classes("graph").props(f'role="img" aria-label="{label}" tabindex="0"')
-
-    async def again() -> None:
-        if (content := await text()) != graph.content:
-            graph.set_content(content)
-
-    view.on_refresh(again)
 
 
 def _waiting_graph(waits: Sequence[Row]) -> str:

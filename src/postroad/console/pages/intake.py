@@ -9,7 +9,6 @@ from postroad.console.markup import (
     NOTHING,
     Markup,
     address,
-    card,
     element,
     joined,
     link,
@@ -22,7 +21,6 @@ from postroad.console.parts.resources import (
     action_buttons,
     detail_facts,
     open_row,
-    resource_table,
     show_resource,
 )
 from postroad.console.view import View
@@ -65,13 +63,6 @@ async def _pipeline(view: View) -> None:
         return element("div", shown, class_="pipeline", tabindex="0", role="region",
                        aria_label=t("intake.pipeline"))  # fmt: skip
 
-    async def transfers() -> Markup:
-        found = await view.rows(TRANSFERS, age=1)
-        shown = resource_table(
-            view, TRANSFERS, found, to=("intake", "files"), cells={"bytes_done": bar}
-        )
-        return card(t("intake.transfers"), shown)
-
     async def stores() -> Markup:
         found = await view.rows(STORES, age=5)
         return joined(
@@ -82,7 +73,8 @@ async def _pipeline(view: View) -> None:
 
     await view.live(stores)
     await view.live(stages)
-    await view.live(transfers)
+    to, title = ("intake", "files"), t("intake.transfers")
+    await show_resource(view, TRANSFERS, to=to, cells={"bytes_done": bar}, title=title)
 
 
 def _stage(view: View, name: str, count: int, files: Sequence[Row]) -> Markup:

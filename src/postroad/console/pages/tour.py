@@ -13,7 +13,8 @@ from typing import Any
 
 from nicegui import ui
 
-from postroad.console.frame import page
+from postroad.console.frame import PLACES, page
+from postroad.console.gate import PREFIX
 from postroad.console.markup import (
     NOTHING,
     Markup,
@@ -33,14 +34,6 @@ from postroad.console.view import View
 from postroad.exchange.resources import DATABASES
 
 SAMPLE_QUEUE = "sample_orders"
-SIGHTS = {
-    "overview": "",
-    "bus": "bus",
-    "sagas": "bus/sagas",
-    "exchange": "exchange",
-    "coordination": "coordination",
-    "intake": "intake",
-}
 
 
 async def _orders(view: View) -> int:
@@ -104,8 +97,9 @@ async def _tour(view: View) -> None:
         ui.html(gone(t("tour.none"), element("code", "postroad up")), sanitize=False)
         return
     sights = [
-        element("li", link(t(f"nav.{name}"), f"/console/{path}"), ": ", t(f"tour.{name}"))
-        for name, path in SIGHTS.items()
+        element("li", link(t(f"nav.{key}"), PREFIX + path), ": ", t(f"tour.{key}"))
+        for key, path in ((one.key, one.path) for one in PLACES)
+        if f"tour.{key}" in t.entries
     ]
     intro = element("p", t("tour.intro"))
     ui.html(card(t("tour.see"), intro, element("ul", sights)), sanitize=False)

@@ -28,19 +28,15 @@ async def line_chart(
     async def options() -> dict[str, Any]:
         return _options(await lines(), unit, restarts)
 
-    first = await options()
+    def change(fresh: dict[str, Any]) -> None:
+        chart.options.update(fresh)
+        chart.update()
+
+    first = await view.watch(options, change)
     with ui.element("section").classes("card"):
         ui.html(element("h2", title), sanitize=False)
         chart = ui.echart(first).classes("chart")
         chart.props(f'role="img" aria-label="{title}"')
-
-    async def again() -> None:
-        fresh = await options()
-        if fresh["series"] != chart.options["series"]:
-            chart.options.update(fresh)
-            chart.update()
-
-    view.on_refresh(again)
 
 
 def _options(
