@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request
@@ -37,25 +39,17 @@ def login_router(context: Context) -> APIRouter:
         password: str = Form("", max_length=1000),
         next: str = Form(""),
     ) -> Response:
-        t = texts_of(request)
-        address, settings = address_of(request), context.settings
-        anonymous = Session(
-            name.replace("\0", "")[:200] or "-", "viewer", datetime.now(UTC), address=address
-        )
+        t, settings = texts_of(request), context.settings
+        address, refuse = address_of(request), partial(record_refusal, context, request, name)
         try:
             session = await context.accounts.sign_in(name, password, address, settings)
         except TooManyLogins:
             # Once per address and window: a flood must not fill the audit log, which is kept.
-            await context.cache.get(
-                ("too many logins", address),
-                lambda: context.accounts.begin_audit(
-                    anonymous, "sign_in", "console", outcome="refused"
-                ),
-                settings.login_window.total_seconds(),
-            )
+            window = settings.login_window.total_seconds()
+            await context.cache.get(("too many logins", address), refuse, window)
             return login_page(context, t, next, t("login.too_many"), status=429)
         except LoginRefused:
-            await context.accounts.begin_audit(anonymous, "sign_in", "console", outcome="refused")
+            await refuse()
             return login_page(context, t, next, t("login.refused"), status=401)
         await context.accounts.begin_audit(session, "sign_in", "console", outcome="done")
         answer = RedirectResponse(_inside(next), status_code=303)
@@ -87,6 +81,15 @@ def login_router(context: Context) -> APIRouter:
 def address_of(request: Request) -> str:
     """Return the client's address; behind a trusted proxy, the one that the proxy reports."""
     return request.client.host if request.client else ""
+
+
+async def record_refusal(
+    context: Context, request: Request, name: str, detail: Mapping[str, str] | None = None
+) -> None:
+    """Record in the audit log that a sign-in was refused."""
+    shown = name.replace("\0", "")[:200] or "-"
+    anonymous = Session(shown, "viewer", datetime.now(UTC), address=address_of(request))
+    await context.accounts.begin_audit(anonymous, "sign_in", "console", detail, "refused")
 
 
 def set_session(context: Context, request: Request, answer: Response, session: Session) -> None:

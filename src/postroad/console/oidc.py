@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -29,12 +28,12 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from starlette.responses import RedirectResponse, Response
 
-from postroad.console.accounts import ROLES, Role, Session
+from postroad.console.accounts import ROLES, Role
 from postroad.console.catalogue import texts_of
 from postroad.console.context import Context
 from postroad.console.errors import AccountInvalid, NameTaken
 from postroad.console.gate import PREFIX
-from postroad.console.login import address_of, login_page, set_session
+from postroad.console.login import address_of, login_page, record_refusal, set_session
 
 logger = logging.getLogger(__name__)
 
@@ -180,11 +179,8 @@ async def _refused(
     context: Context, request: Request, reason: str, name: str = "", status: int = 403
 ) -> Response:
     """Show the login page with the reason, and record the refusal in the audit log."""
-    t = texts_of(request)
+    t, shown = texts_of(request), name.replace("\0", "")[:200]
     if name:
-        shown = name.replace("\0", "")[:200]
-        anonymous = Session(shown, "viewer", datetime.now(UTC), address=address_of(request))
         detail = {"by": "oidc", "reason": reason.removeprefix("login.")}
-        await context.accounts.begin_audit(anonymous, "sign_in", "console", detail, "refused")
-        return login_page(context, t, error=t(reason, name=shown), status=status)
-    return login_page(context, t, error=t(reason), status=status)
+        await record_refusal(context, request, name, detail)
+    return login_page(context, t, error=t(reason, name=shown), status=status)

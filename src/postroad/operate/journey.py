@@ -11,7 +11,7 @@ for, and what they link to (a trace, a process, an iid) is searched in all resou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,8 @@ from postroad.operate.resource import Column, Resource, Row
 # Rows of one resource per search, and of the whole path.
 MAX_FOUND = 100
 MAX_STEPS = 300
+# The columns of a step that the journey of its resource names.
+_DECLARED = ("at", "until", "holder", "place", "attempts", "error")
 _TRACE = re.compile(r"^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$")
 
 
@@ -78,12 +80,7 @@ class Search:
             self.wanted |= set(links)
             state = str(row["state" if "state" in row else "status"]).lower()
             following = declared.next.get(state)
-            given: Mapping[str, str] = {
-                "at": declared.at, "until": declared.until, "holder": declared.holder,
-                "place": declared.place, "attempts": declared.attempts, "error": "error",
-                **({"error": declared.error} if declared.error else {}),
-            }  # fmt: skip
-            step = {name: row.get(column) for name, column in given.items()}
+            step: Row = {name: row.get(getattr(declared, name)) for name in _DECLARED}
             identity = str(row[resource.row_name])
             step |= {
                 "id": str(row[resource.label_name]),

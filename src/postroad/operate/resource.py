@@ -14,6 +14,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, LiteralString, Protocol, TypeAlias
 
 from psycopg import AsyncConnection, sql
@@ -147,7 +148,7 @@ class Journey:
     holder: str = ""
     place: str = ""
     attempts: str = ""
-    error: str = ""
+    error: str = "error"
     next: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     find: Callable[[AsyncConnection[Any], Sequence[str]], Awaitable[list[Row]]] | None = None
 
@@ -476,23 +477,13 @@ class Resource:
 
     def _value(self, name: str, given: Any) -> Any:
         """Check a part of a cursor, which comes from outside, against its column's kind."""
-        kind = self.column(name).kind
         try:
-            if kind in ("moment", "since"):
-                return datetime.fromisoformat(given)
-            if kind in NUMBERS:
-                return _number("cursor", given)
-            if kind == "rate":
-                return float(given)
-            if kind == "duration":
-                return timedelta(seconds=float(given))
+            parse: Callable[[Any], Any] = _PARSERS.get(self.column(name).kind, _text)
+            return parse(given)
         except (TypeError, ValueError, OverflowError, PostroadError) as wrong:
             raise CursorInvalid(
                 "the cursor belongs to another list", hint="start without a cursor"
             ) from wrong
-        if not isinstance(given, str) or not _is_text(given):
-            raise CursorInvalid("the cursor belongs to another list", hint="start without a cursor")
-        return given
 
     def cursor(self, row: Row, order: str) -> str:
         """Return the cursor of the page after a row."""
@@ -536,3 +527,18 @@ def _number(name: str, value: Any) -> int:
     if abs(number) >= 2**63:
         raise FilterInvalid(f"{name} is out of range")
     return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not _is_text(value):
+        raise ValueError("this is not a text")
+    return value
+
+
+# What reads a part of a cursor, by the kind of its column; the others are texts.
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("moment", "since"), datetime.fromisoformat),
+    **dict.fromkeys(NUMBERS, partial(_number, "cursor")),
+    "rate": float,
+    "duration": lambda seconds: timedelta(seconds=float(seconds)),
+}

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from postroad.errors import PostroadError
 from postroad.web.errors import RequestInvalid
-from postroad.web.problems import Problem, problem_of, problem_response
+from postroad.web.problems import problem_of, problem_response, problem_with
 from postroad.web.tracing import TraceContext
 
 # The security scheme of every service, for OpenAPI.
@@ -110,25 +110,22 @@ async def _refused_body(_: Request, failure: Exception) -> JSONResponse:
 async def _http(_: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, HTTPException)  # noqa: S101 - registered for this class
     status, detail = HTTPStatus(failure.status_code), str(failure.detail)
-    problem = Problem(title=status.phrase, status=status, detail=detail, code=f"http_{status}")
-    answer = problem_response(problem)
+    answer = problem_response(problem_with(status, detail, f"http_{status}"))
     answer.headers.update(failure.headers or {})
     return answer
 
 
 async def _unavailable(_: Request, failure: Exception) -> JSONResponse:
     logger.warning("database_unavailable", extra={"detail": str(failure).strip()})
-    return problem_response(
-        Problem(
-            type="urn:postroad:error:database_unavailable",
-            title=HTTPStatus.SERVICE_UNAVAILABLE.phrase,
-            status=HTTPStatus.SERVICE_UNAVAILABLE,
-            detail="the database is not available",
-            code="database_unavailable",
-            hint="send the same request again; it is idempotent",
-            retryable=True,
-        )
+    problem = problem_with(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the database is not available",
+        "database_unavailable",
+        type="urn:postroad:error:database_unavailable",
+        hint="send the same request again; it is idempotent",
+        retryable=True,
     )
+    return problem_response(problem)
 
 
 async def _invalid_value(_: Request, failure: Exception) -> JSONResponse:
@@ -141,16 +138,8 @@ async def _invalid_value(_: Request, failure: Exception) -> JSONResponse:
 
 
 async def _unforeseen(request: Request, failure: Exception) -> JSONResponse:
-    logger.error(
-        "request_failed",
-        exc_info=failure,
-        extra={"method": request.method, "path": request.url.path},
-    )
-    problem = Problem(
-        title=HTTPStatus.INTERNAL_SERVER_ERROR.phrase,
-        status=HTTPStatus.INTERNAL_SERVER_ERROR,
-        detail="an unexpected error occurred",
-        code="unforeseen",
-        hint="see the log of the server",
-    )
+    where = {"method": request.method, "path": request.url.path}
+    logger.error("request_failed", exc_info=failure, extra=where)
+    detail, hint = "an unexpected error occurred", "see the log of the server"
+    problem = problem_with(HTTPStatus.INTERNAL_SERVER_ERROR, detail, "unforeseen", hint=hint)
     return problem_response(problem, error=type(failure).__name__)
