@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import psycopg
 from psycopg.types.json import Jsonb
 
+from postroad.console.connections import Connections
 from postroad.console.errors import (
     AccountInvalid,
     LastAdmin,
@@ -52,7 +53,7 @@ class Accounts:
     """The calls of schema `console`, each in its own transaction."""
 
     def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+        self._run = Connections(pool).run
 
     async def ensure_first(self) -> str | None:
         """Create the account `admin` if there is no account; return its password, shown once.
@@ -168,12 +169,10 @@ class Accounts:
         return result
 
     async def _call(self, function: str, *parameters: object) -> Any:
-        async with self._pool.connection() as connection:
-            return await call(connection, f"console.{function}", *parameters)
+        return await self._run(call, f"console.{function}", *parameters)
 
     async def _select(self, function: str, *parameters: object) -> list[Row]:
-        async with self._pool.connection() as connection:
-            return await select(connection, f"console.{function}", *parameters)
+        return await self._run(select, f"console.{function}", *parameters)
 
 
 @contextmanager

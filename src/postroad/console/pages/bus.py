@@ -31,6 +31,7 @@ from postroad.console.parts.resources import (
     action_buttons,
     ask_all,
     detail_facts,
+    list_page,
     open_row,
     part_table,
     resource_table,
@@ -244,17 +245,9 @@ async def _queue(view: View) -> None:
     await show_resource(view, bus.HANDLING, fixed={"queue": name}, has_form=False, name="handling_")
 
 
-@page("/bus/schedules", "bus", "bus.schedules")
-async def _schedules(view: View) -> None:
-    advice = element("code", "postroad bus schedules add")
-    actions = bus.SCHEDULE_ACTIONS[:3]
-    to = ("bus", "schedules")
-    await show_resource(view, bus.SCHEDULES, to=to, advice=advice, row_actions=actions)
-
-
-@page("/bus/replays", "bus", "bus.replays")
-async def _replays(view: View) -> None:
-    await show_resource(view, bus.REPLAYS, row_actions=bus.REPLAY_ACTIONS)
+_ADD_SCHEDULE = element("code", "postroad bus schedules add")
+list_page(bus.SCHEDULES, advice=_ADD_SCHEDULE, row_actions=bus.SCHEDULE_ACTIONS[:3])
+list_page(bus.REPLAYS, row_actions=bus.REPLAY_ACTIONS)
 
 
 @page("/bus/schedules/{name:path}", "bus", "bus.schedule_title")

@@ -82,8 +82,7 @@ PAYLOADS_SHOWN = 50
 
 
 @page("/coordination/events/{event}", "coordination", "coordination.event_title")
-async def event_page(view: View) -> None:
-    """Show one event."""
+async def _event(view: View) -> None:
     t, event_id = view.t, view.number("event")
     now = await open_row(view, EVENTS, event_id)
 

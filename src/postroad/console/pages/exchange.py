@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
@@ -24,15 +23,16 @@ from postroad.console.markup import (
     element,
     joined,
     link,
-    moment,
     number,
     pretty,
 )
 from postroad.console.pages.graphs import live_graph
-from postroad.console.parts.lists import download_note, empty, figures, timeline
+from postroad.console.parts.lists import download_note, empty, figures
 from postroad.console.parts.resources import (
     action_buttons,
     detail_facts,
+    history_of,
+    list_page,
     open_row,
     part_table,
     resource_table,
@@ -52,6 +52,7 @@ DATABASE_COLUMNS = (
 PROCESS_COLUMNS = (
     "id", "database", "owner", "state", "files", "replies", "started_at", "ended_at", "error",
 )  # fmt: skip
+TONES = {"unknown": "bad", "failed": "bad", "aborted": "wait", "cancelled": "wait"}
 MAX_DOUBTS = 20
 TO = ("exchange", "processes")
 
@@ -95,10 +96,9 @@ async def _overview(view: View) -> None:
     await show_resource(view, exchange.PROCESSES, to=TO, names=PROCESS_COLUMNS)
 
 
-@page("/exchange/clients", "exchange", "exchange.clients")
-async def _clients(view: View) -> None:
-    advice = element("code", "postroad exchange clients add")
-    await show_resource(view, exchange.CLIENTS, advice=advice, row_actions=(exchange.RENEW,))
+_ADD_CLIENT = element("code", "postroad exchange clients add")
+list_page(exchange.CLIENTS, advice=_ADD_CLIENT, row_actions=(exchange.RENEW,))
+list_page(exchange.MESSAGES, actions=(exchange.REQUEUE,))
 
 
 def _totals(view: View, found: Sequence[dict[str, Any]]) -> Markup:
@@ -134,15 +134,14 @@ _ARROWS = (
 
 
 @page("/exchange/processes/{process}", "exchange", "exchange.process_title")
-async def process_page(view: View) -> None:
-    """Show one process."""
+async def _process(view: View) -> None:
     t = view.t
     again = await open_row(view, exchange.PROCESSES, view.path("process"))
 
     async def head() -> Markup:
         one = await again()
         shown = detail_facts(view, exchange.PROCESSES, one, t("exchange.process"))
-        return joined((shown, _timeline(view, one["history"])))
+        return joined((shown, history_of(view, one["history"], "state", TONES)))
 
     async def diagram() -> str:
         one = await again()
@@ -183,20 +182,6 @@ def _diagram(view: View, state: str, passed: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _timeline(view: View, history: Sequence[Mapping[str, Any]]) -> Markup:
-    tones = {"UNKNOWN": "bad", "FAILED": "bad", "ABORTED": "wait", "CANCELLED": "wait"}
-    steps = [
-        (
-            view.t.state(step["state"].lower()),
-            moment(datetime.fromisoformat(step["at"])) if step["at"] else NOTHING,
-            " · ".join(filter(None, (step["actor"], step["note"]))),
-            tones.get(step["state"], "good"),
-        )
-        for step in history
-    ]
-    return timeline(view.t, steps)
-
-
 def _file_link(row: Row) -> Markup:
     return link(row["name"], address("exchange", "messages", row["number"]), class_="mono")
 
@@ -204,17 +189,8 @@ def _file_link(row: Row) -> Markup:
 MAX_FILE_BYTES = 100_000
 
 
-@page("/exchange/messages", "exchange", "exchange.messages")
-async def messages_page(view: View) -> None:
-    """List messages."""
-    await show_resource(
-        view, exchange.MESSAGES, to=("exchange", "messages"), actions=(exchange.REQUEUE,)
-    )
-
-
 @page("/exchange/messages/{number}", "exchange", "exchange.message_title")
-async def message_page(view: View) -> None:
-    """Show one message with its file."""
+async def _message(view: View) -> None:
     t = view.t
     now = await open_row(view, exchange.MESSAGES, view.number("number"))
 

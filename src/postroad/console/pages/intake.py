@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postroad.console.frame import page
-from postroad.console.markup import (
-    NOTHING,
-    Markup,
-    address,
-    element,
-    joined,
-    link,
-    moment,
-    number,
-)
+from postroad.console.markup import NOTHING, Markup, address, element, joined, link, number
 from postroad.console.pages.messages import copies_card
-from postroad.console.parts.lists import timeline
 from postroad.console.parts.resources import (
     action_buttons,
     detail_facts,
+    history_of,
+    list_page,
     open_row,
     show_resource,
 )
@@ -100,32 +92,20 @@ def _stage(view: View, name: str, count: int, files: Sequence[Row]) -> Markup:
 FILE_ACTIONS = (RETRY, SKIP, REIMPORT)
 
 
-@page("/intake/files", "intake", "intake.files")
-async def files_page(view: View) -> None:
-    """List files."""
-    await show_resource(view, FILES, to=("intake", "files"), actions=FILE_ACTIONS)
+list_page(FILES, actions=FILE_ACTIONS)
 
 
 @page("/intake/files/{file}", "intake", "intake.file_title")
-async def file_page(view: View) -> None:
-    """Show one file with its history."""
+async def _file(view: View) -> None:
     t = view.t
     now = await open_row(view, FILES, view.number("file"))
 
     async def shown() -> Markup:
         row = await now()
-        steps = [
-            (
-                t.state(step["status"], "status"),
-                moment(step["at"]),
-                step["note"],
-                "bad" if step["status"] == "failed" else "good",
-            )
-            for step in row["history"]
-        ]
+        history = history_of(view, row["history"], "status", {"failed": "bad"})
         cells = {"bytes_done": bar, "notice": _notice}
         details = detail_facts(view, FILES, row, t("intake.file"), cells)
-        shown = element("div", details, timeline(t, steps), class_="columns")
+        shown = element("div", details, history, class_="columns")
         notice = await copies_card(view, row["notice"]) if row["notice"] else None
         return joined((shown, notice))
 

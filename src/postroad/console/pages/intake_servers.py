@@ -21,8 +21,7 @@ from postroad.operate import Action
 
 
 @page("/intake/servers", "intake", "intake.servers")
-async def servers_page(view: View) -> None:
-    """List the servers."""
+async def _servers(view: View) -> None:
     t = view.t
 
     with ui.element("div").classes("row"):
@@ -97,8 +96,7 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
 
 
 @page("/intake/servers/{server}", "intake", "intake.server_title")
-async def server_page(view: View) -> None:
-    """Show one server with its settings and actions."""
+async def _server(view: View) -> None:
     t, name = view.t, view.path("server")
     now = await open_row(view, SERVERS, name)
     first = await now()

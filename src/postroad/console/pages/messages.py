@@ -258,6 +258,5 @@ async def _dead(view: View) -> None:
 
 @page("/bus/dead/messages", "bus", "bus.dead", tab="/bus/dead")
 async def _dead_messages(view: View) -> None:
-    await show_resource(
-        view, bus.DEAD, cells={"iid": _iid, "data": _data}, actions=bus.DEAD_ACTIONS[:3]
-    )
+    cells = {"iid": _iid, "data": _data}
+    await show_resource(view, bus.DEAD, cells=cells, actions=bus.DEAD_ACTIONS[:3])

@@ -13,7 +13,7 @@ from typing import Any
 from nicegui import ui
 
 from postroad.console.connections import Connections, Place
-from postroad.console.frame import pages_above
+from postroad.console.frame import PAGES, page, pages_above
 from postroad.console.markup import (
     NOTHING,
     Markup,
@@ -39,6 +39,7 @@ from postroad.console.parts.lists import (
     nothing_found,
     pager,
     search_field,
+    timeline,
 )
 from postroad.console.view import BAD, GOOD, PageEnds, View
 from postroad.operate import Action, Column, Filter, Parameter, Resource, Row
@@ -202,10 +203,19 @@ def resource_table(
     )
 
 
-def order_of(view: View, resource: Resource, name: str = "") -> tuple[str, bool]:
-    """Return the column by which the URL sorts a list, and whether descending."""
-    column, order = view.query(f"{name}sort"), view.query(f"{name}order")
-    return (column, order == "down") if column in resource.sort_keys else ("", False)
+def list_page(resource: Resource, **shown: Any) -> None:
+    """Declare the page of a list, at the path and with the title that its name gives.
+
+    Its rows link to their pages if there are any; `shown` are the arguments of `show_resource`.
+    """
+    place = resource.name.split(".")
+    path = "/" + "/".join(place)
+
+    async def build(view: View) -> None:
+        is_linked = any(one.path.startswith(f"{path}/{{") for one in PAGES)
+        await show_resource(view, resource, to=place if is_linked else (), **shown)
+
+    page(path, resource.component, resource.name)(build)
 
 
 async def show_resource(
@@ -237,8 +247,8 @@ async def show_resource(
     set_by_page = fixed or {}
     given = {one.name: view.query(name + one.name) for one in resource.filters} | set_by_page
     after, is_down = view.query(f"{name}after"), True if sort else None
-    if (chosen := order_of(view, resource, name))[0]:
-        sort, is_down = chosen
+    if (chosen := view.query(f"{name}sort")) in resource.sort_keys:
+        sort, is_down = chosen, view.query(f"{name}order") == "down"
     read = partial(
         view.place_of(resource).run,
         resource.page,
@@ -253,19 +263,18 @@ async def show_resource(
         # Lists that pages put together may be in the person's language.
         language = "" if isinstance(resource.source, str) else view.t.language
         key = (resource.name, language, *given.values(), sort, is_down, after)
-        page = await view.cached(key, read)
-        following = view.here(**{f"{name}after": page.cursor}) if page.cursor else None
-        note = (
-            view.t("common.search_goes_on", count=number(MAX_SEARCHED)) if page.is_partial else ""
-        )
+        found = await view.cached(key, read)
+        following = view.here(**{f"{name}after": found.cursor}) if found.cursor else None
+        goes_on = view.t("common.search_goes_on", count=number(MAX_SEARCHED))
+        note = goes_on if found.is_partial else ""
         pages = pager(view.t, view.here() if after else None, following, note)
         is_filtered = any(given[each] for each in given.keys() - set_by_page.keys())
-        if not page.rows and (after or is_filtered):
+        if not found.rows and (after or is_filtered):
             return joined((nothing_found(view.t, view.request.url.path), pages))
         shown = resource_table(
             view,
             resource,
-            page.rows,
+            found.rows,
             to=to,
             cells=cells,
             names=names,
@@ -549,6 +558,20 @@ def detail_facts(
         if column.name in row and column.name != resource.key and not column.replaced_by
     )
     return card(title, shown)
+
+
+def history_of(view: View, steps: Sequence[Row], name: str, tones: Mapping[str, str]) -> Markup:
+    """Show a timeline of states, which column `name` has; `tones` are those that are not good."""
+    shown = [
+        (
+            view.t.state(step[name].lower(), name),
+            moment(_moment(step["at"])) if step["at"] else NOTHING,
+            " · ".join(filter(None, (step.get("actor"), step["note"]))),
+            tones.get(step[name].lower(), "good"),
+        )
+        for step in steps
+    ]
+    return timeline(view.t, shown)
 
 
 async def ask_action(
