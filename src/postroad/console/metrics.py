@@ -1,7 +1,4 @@
-"""Prometheus metrics of all components, from the same cache as the pages.
-
-A component that cannot be reached is omitted.
-"""
+"""Prometheus metrics of all components, from the same cache as the pages."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ from psycopg_pool import PoolTimeout
 
 from postroad import __version__
 from postroad.alerts.resources import ALERTS, SEVERITIES
-from postroad.bridge import status as bridge
+from postroad.bridge.resources import STATUS
 from postroad.console.context import Context
 from postroad.console.incidents import MAX_OPEN
 from postroad.console.resources import SERVICES
 from postroad.coordination.resources import READERS
 from postroad.exchange.resources import DATABASES
 from postroad.intake import status
-from postroad.operate.resource import MAX_KEYS
+from postroad.operate import Resource
 from postroad.postgres.errors import DatabaseUnavailable
 
 AGE_SECONDS = 5.0
@@ -88,6 +85,13 @@ _OF_BRIDGES: Gauges = {
     "lag": ("postroad_bridge_lag_messages", "Messages that wait to be carried."),
     "per_second": ("postroad_bridge_carried_per_second", "Messages carried per second."),
 }
+# The gauges of lists, with the columns of their labels.
+_LISTS: tuple[tuple[Resource, Gauges, Mapping[str, str]], ...] = (
+    (DATABASES, _OF_EXCHANGE, {"database": "id"}),
+    (READERS, _OF_READERS, {"reader": "reader"}),
+    (STATUS, _OF_BRIDGES, {"bridge": "name"}),
+)
+_AWAY = (psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable)
 
 
 async def metrics_text(context: Context) -> bytes:
@@ -161,9 +165,14 @@ async def _collect(context: Context) -> list[Metric]:
         *histograms(await context.cache.get("measures", context.bus.measures, AGE_SECONDS)),
         *gauges(services, _OF_SERVICES, host="host", service="name"),
     ]
-    for collect in (_alerts, _exchange, _intake, _coordination, _bridges):
-        with suppress(psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable):
-            found += await collect(context)
+    # A component that cannot be reached is omitted.
+    for count in (_alerts, _intake):
+        with suppress(*_AWAY):
+            found += await count(context)
+    for resource, columns, labels in _LISTS:
+        with suppress(*_AWAY):
+            rows = await context.cache.get(*context.reading(resource), AGE_SECONDS)
+            found += gauges(rows, columns, **labels)
     return found
 
 
@@ -175,25 +184,9 @@ async def _alerts(context: Context) -> list[Metric]:
     return gauges(rows, counted, severity="severity")
 
 
-async def _exchange(context: Context) -> list[Metric]:
-    rows = await context.cache.get(*context.reading(DATABASES), AGE_SECONDS)
-    return gauges(rows, _OF_EXCHANGE, database="id")
-
-
 async def _intake(context: Context) -> list[Metric]:
     read = partial(context.connections.run, status.counts)
     counts = await context.cache.get("intake.counts", read, AGE_SECONDS)
     rows = [{"status": name, "count": count} for name, count in counts.items()]
     counted: Gauges = {"count": ("postroad_intake_files", "Files by status.")}
     return gauges(rows, counted, status="status")
-
-
-async def _coordination(context: Context) -> list[Metric]:
-    read = context.reading(READERS, limit=MAX_KEYS)
-    return gauges(await context.cache.get(*read, AGE_SECONDS), _OF_READERS, reader="reader")
-
-
-async def _bridges(context: Context) -> list[Metric]:
-    read = partial(bridge.status, context.components.bridge_addresses)
-    found = await context.cache.get("bridges", read, AGE_SECONDS)
-    return gauges(found, _OF_BRIDGES, bridge="name")

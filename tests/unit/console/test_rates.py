@@ -65,7 +65,6 @@ class Watcher:
         self.context = SimpleNamespace(
             more={"rates": Rates(clock)},
             connections=None,
-            components=SimpleNamespace(bridge_addresses=None),
         )
 
     async def status(self) -> list[ConsumerStatus]:
@@ -97,7 +96,7 @@ class Watcher:
                 {"reader": "lists", "finished_to": gone, "behind": arrived - gone, "parked": 0}
             ],
             "coordination.events": [{"position": arrived}],
-            "bridges": [],
+            "bridge.bridges": [],
         }  # fmt: skip
 
 

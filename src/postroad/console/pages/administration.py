@@ -197,12 +197,9 @@ async def _accounts(view: View) -> None:
 def _account_buttons(view: View, one: Row) -> Markup:
     t = view.t
     # The provider sets role and password of its accounts; no account can remove itself.
-    shown = (
-        row_button(view, t("account.change_short"), "change-account", one["name"])
-        if one["issuer"] is None
-        else None,
-        row_button(view, t("account.drop_short"), "drop-account", one["name"])
-        if one["name"] != view.session.account
-        else None,
-    )
-    return element("div", list(shown), class_="acts")
+    shown = []
+    if one["issuer"] is None:
+        shown.append(row_button(view, t("account.change_short"), "change-account", one["name"]))
+    if one["name"] != view.session.account:
+        shown.append(row_button(view, t("account.drop_short"), "drop-account", one["name"]))
+    return element("div", shown, class_="acts")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
-from postroad.bridge import status
 from postroad.bridge.resources import DRAIN, PAUSE, RESUME, SHARDS, STATUS
-from postroad.bridge.status import BridgeStatus
 from postroad.console.frame import page
 from postroad.console.markup import Markup, address, element, link
 from postroad.console.parts.resources import show_resource
@@ -19,12 +14,6 @@ from postroad.console.view import View
 COLUMNS = ("name", "state", "source", "target", "lag", "lag_age", "per_second", "refused",
            "problem")  # fmt: skip
 BRIDGE_ADVICE = "postroad bridge add orders --to 'host=… dbname=…'"
-
-
-async def bridges(view: View) -> Sequence[BridgeStatus]:
-    """Return the status of all bridges, shared by all pages."""
-    addresses = view.context.components.bridge_addresses
-    return await view.cached("bridges", partial(status.status, addresses), 3)
 
 
 @page("/bridges", "bridges", "nav.bridges")

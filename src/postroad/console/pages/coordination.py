@@ -29,14 +29,13 @@ from postroad.coordination import status
 from postroad.coordination.resources import CANCEL, EVENTS, READERS, RETRY, SKIP
 from postroad.coordination.status import PayloadStatus
 from postroad.operate import Row
-from postroad.operate.resource import MAX_KEYS
 
 LAG_POINTS = 300
 
 
 async def readers(view: View) -> Sequence[Row]:
     """Return the positions of the readers, shared by all pages, and record them for the chart."""
-    found = await view.rows(READERS, limit=MAX_KEYS)
+    found = await view.rows(READERS)
     history: dict[str, deque[tuple[datetime, float]]] = view.context.more.setdefault("lag", {})
     now = datetime.now(UTC)
     for one in found:

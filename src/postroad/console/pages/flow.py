@@ -6,12 +6,13 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 
+from postroad.bridge.resources import STATUS
 from postroad.bus import ConsumerStatus
 from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.console.flow_map import Map
 from postroad.console.history import posted_per_second
 from postroad.console.markup import address, count_of, number, rate
-from postroad.console.pages.bridges import bridges, place_name
+from postroad.console.pages.bridges import place_name
 from postroad.console.pages.coordination import newest_position, readers
 from postroad.console.view import AWAY, View
 from postroad.exchange import status as exchange
@@ -155,14 +156,15 @@ def _queue_note(view: View, rows: Sequence[ConsumerStatus]) -> str:
 
 
 async def _bridges(view: View, flow: Map) -> None:
-    for one in (await bridges(view))[:MAX_ENTRIES]:
-        node, name = f"b-{one.name}", view.t("overview.bridge", name=one.name)
+    for one in (await view.rows(STATUS, age=3))[:MAX_ENTRIES]:
+        node, name = f"b-{one['name']}", view.t("overview.bridge", name=one["name"])
         # The page of bridges shows the details, in English.
-        is_bad = bool(one.problem)
-        note = view.t.state("bad") if is_bad else place_name(one.target)
+        is_bad = bool(one["problem"])
+        note = view.t.state("bad") if is_bad else place_name(one["target"])
         flow.node(node, RECEIVERS, name, note, href=address("bridges"), is_bad=is_bad)
-        source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in flow.nodes) else "bus"
-        flow.edge(source, node, one.per_second)
+        source = f"q-{one['queue']}"
+        is_shown = any(shown.id == source for shown in flow.nodes)
+        flow.edge(source if is_shown else "bus", node, one["per_second"])
 
 
 SPAN_SECONDS = 12.0
