@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import psycopg
 from psycopg_pool import PoolTimeout
@@ -22,8 +21,9 @@ from postroad.service import Service, first_of
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 2.0
-SUMMED = ("depth", "dmq", "consumed_per_second", "rejected_per_second", "died_per_second",
-          "expired_per_second")  # fmt: skip
+# What can happen to messages, all but the first at a consumer.
+HAPPENS = ("posted", "consumed", "rejected", "died", "expired")
+SUMMED = ("depth", "dmq", *(f"{kind}_per_second" for kind in HAPPENS[1:]))
 MAX_POINTS, MIN_POINTS, MAX_POINTS_OF_ALL = 450, 30, 90_000
 # Of a queue and its consumer, or of nothing for the sums over all.
 _Key = tuple[str | None, str | None]
@@ -65,12 +65,8 @@ async def traffic(
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     first, last = (now - length - epoch) // step + 1, (now - STORED_AFTER - epoch) // step
     times = (epoch + number * step for number in range(first, last + 1))
-    return [by_time.get(at, {"at": at, **_NOTHING}) for at in times]
-
-
-_NOTHING: dict[str, Any] = dict.fromkeys(
-    ("posted", "consumed", "rejected", "died", "expired"), 0
-) | dict.fromkeys(("waiting", "dead"))
+    nothing: Row = {**dict.fromkeys(HAPPENS, 0), "waiting": None, "dead": None}
+    return [by_time.get(at, {"at": at, **nothing}) for at in times]
 
 
 def posted_per_second(found: Iterable[ConsumerStatus]) -> float:

@@ -21,7 +21,6 @@ class ServiceReport:
     restarts: int
     since: datetime
     error: str | None = None
-    host: str = ""
 
 
 async def report_services(

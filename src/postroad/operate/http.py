@@ -110,9 +110,7 @@ def add_list(
 
 
 def add_action(
-    routes: APIRouter,
-    action: Action,
-    run: Callable[..., Awaitable[Mapping[str, Any]]],
+    routes: APIRouter, action: Action, run: Callable[..., Awaitable[Mapping[str, Any]]]
 ) -> None:
     """Add the call of an action on rows that the body names, and that on all that match a filter.
 

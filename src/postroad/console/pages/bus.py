@@ -11,7 +11,7 @@ from nicegui import ui
 from postroad.bus import ConsumerStatus
 from postroad.bus import resources as bus
 from postroad.console.frame import page
-from postroad.console.history import SPANS, posted_per_second, traffic
+from postroad.console.history import HAPPENS, SPANS, posted_per_second, traffic
 from postroad.console.markup import (
     Markup,
     address,
@@ -49,7 +49,6 @@ COUNTED = {"ready": "ready", "delayed": "delayed", "waiting": "blocked", "leased
            "dead": "dmq"}  # fmt: skip
 CONSUMER_COLUMNS = ("consumer", "state", "paused_by", "pause_reason", "selector", *COUNTED.values(),
                     "oldest_age", "max_attempts")  # fmt: skip
-HAPPENS = ("posted", "consumed", "rejected", "died", "expired")
 # The fields of `Point` by the names of the columns of stored figures, where these have them.
 OF_POINT = {
     **{name: name for name in ("at", "depth", "dmq", "age_seconds")},

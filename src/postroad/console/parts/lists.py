@@ -118,9 +118,6 @@ def gone(title: str, advice: object = None) -> Markup:
 
 def crumbs(*steps: tuple[str, str | None]) -> Markup:
     """Show the breadcrumbs of the page."""
-    parts: list[object] = []
-    for text, href in steps:
-        if parts:
-            parts.append(element("span", "/", aria_hidden="true"))
-        parts.append(link(text, href) if href else element("span", text))
-    return element("nav", parts, class_="crumbs", aria_label="breadcrumb")
+    slash = element("span", "/", aria_hidden="true")
+    parts = [(slash, link(text, href) if href else element("span", text)) for text, href in steps]
+    return element("nav", parts[0][1], parts[1:], class_="crumbs", aria_label="breadcrumb")
