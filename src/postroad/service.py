@@ -129,6 +129,8 @@ class Service:
         self.name = name or type(self).__name__
         self.signals = Signals()
         self.stopping = asyncio.Event()
+        # What `run` may wait for besides; also set when it is asked to stop.
+        self.changed = AutoResetEvent()
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._supervises: list[Service] = []
@@ -180,6 +182,7 @@ class Service:
     def request_stop(self) -> None:
         """Ask the service to return from `run()`, without waiting for it."""
         self.stopping.set()
+        self.changed.set()
 
     def fail(self, error: BaseException) -> None:
         """Stop the service, which then fails with this error; the first one counts."""

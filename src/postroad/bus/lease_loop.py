@@ -35,7 +35,7 @@ from postroad.bus.spans import handled
 from postroad.bus.wakeup import AsyncWakeup
 from postroad.lease.holder import Holder
 from postroad.lease.keeper import Keeper, lost_tokens
-from postroad.service import AutoResetEvent, Service
+from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,6 @@ class LeaseLoop(Service):
         self._unfinished: Held = {}
         # Calls whose handlers have not begun, by their first token, and when they were leased.
         self._unstarted: dict[int, tuple[MessageBatch[HeldMessage], float]] = {}
-        self._changed = AutoResetEvent()
         self._is_abandoned = False
         keeper: Keeper[int, HeldMessage] = Keeper(
             handler.ttl, ack_delay=settings.ack_delay, ack_batch=settings.ack_batch
@@ -90,7 +89,7 @@ class LeaseLoop(Service):
             await self._fetch()
             await self._release(math.inf)
             while self._unfinished and not self._is_abandoned:
-                await self._changed.wait()
+                await self.changed.wait()
         finally:
             await self._give_back()
             await self._runners.stop()
@@ -102,7 +101,6 @@ class LeaseLoop(Service):
     def request_stop(self) -> None:
         """Ask the loop to stop leasing and end its handlers, without waiting for it."""
         super().request_stop()
-        self._changed.set()
         self._wakeup.wake((self._handler.queue,))
 
     def held(self) -> list[str]:
@@ -129,7 +127,7 @@ class LeaseLoop(Service):
             if self.stopping.is_set():
                 return
             if len(self._unfinished) > self._refill_at:
-                await self._changed.wait(MAX_AHEAD_SECONDS)
+                await self.changed.wait(MAX_AHEAD_SECONDS)
                 continue
             since = self._holder.now()
             # As many messages wait leased as are handled in the time of a batch.
@@ -195,7 +193,7 @@ class LeaseLoop(Service):
     def _forget(self, message: HeldMessage) -> None:
         self._unfinished.pop(message.token, None)
         if len(self._unfinished) <= self._refill_at:
-            self._changed.set()
+            self.changed.set()
 
     async def _handle(self, messages: MessageBatch[HeldMessage]) -> None:
         """Call the handler, unless the messages were given back; in a task or a thread."""

@@ -15,7 +15,7 @@ import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from postroad.bus.errors import BusError
-from postroad.service import AutoResetEvent, Service
+from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -36,23 +36,17 @@ class Notifier(Service):
         self._send = send
         self._interval = interval.total_seconds()
         self._pending: set[str] = set()
-        self._announced = AutoResetEvent()
 
     def announce(self, queue: str) -> None:
         """Schedule a notification; never blocks, never fails."""
         self._pending.add(queue)
-        self._announced.set()
-
-    def request_stop(self) -> None:
-        """Ask the notifier to send what is pending and end, without waiting for it."""
-        super().request_stop()
-        self._announced.set()
+        self.changed.set()
 
     async def run(self) -> None:
         """Send until stopped and nothing is pending."""
         self.announce_ready()
         while self._pending or not self.stopping.is_set():
-            await self._announced.wait()
+            await self.changed.wait()
             # Other threads may add to it meanwhile.
             queues = sorted([self._pending.pop() for _ in range(len(self._pending))])
             if queues:

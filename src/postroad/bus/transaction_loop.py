@@ -85,7 +85,6 @@ class TransactionLoops(Service):
         self.measures = Measures(handler.queue, handler.consumer)
         self.function = handled(handler.function, handler.queue, handler.consumer)
         self._loops: list[TransactionLoop] = []
-        self._changed = AutoResetEvent()
 
     async def run(self) -> None:
         """Serve until stopped; reconnect when the database fails."""
@@ -95,7 +94,7 @@ class TransactionLoops(Service):
                 for loop in self._loops:
                     await loop.ready()
                 self.announce_ready()
-                await self._changed.wait()
+                await self.changed.wait()
         finally:
             await self.stop_supervised()
             await self.runners.stop()
@@ -123,12 +122,11 @@ class TransactionLoops(Service):
             if has_ended
             else self.sharing.grow(run.connections, now)
         ):
-            self._changed.set()
+            self.changed.set()
 
     def request_stop(self) -> None:
         """Ask the loops to commit their batches and end, without waiting for them."""
         super().request_stop()
-        self._changed.set()
         for loop in self._loops:
             loop.request_stop()
 

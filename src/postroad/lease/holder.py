@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from postroad.backoff import Backoff
 from postroad.lease.keeper import Keeper
-from postroad.service import AutoResetEvent, Service
+from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -19,20 +19,7 @@ L = TypeVar("L")
 MAX_LAST_ACKS = 3
 
 
-class _Woken(Service):
-    """A service that waits for `changed`, which any thread may set."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.changed = AutoResetEvent()
-
-    def request_stop(self) -> None:
-        """Ask the service to end, without waiting for it."""
-        super().request_stop()
-        self.changed.set()
-
-
-class Deadlines(_Woken, Generic[K, L]):
+class Deadlines(Service, Generic[K, L]):
     """The timer: reports leases that were not extended in time, whatever the calls wait for."""
 
     def __init__(self, keeper: Keeper[K, L], on_lost: Callable[[L], None]) -> None:
@@ -50,7 +37,7 @@ class Deadlines(_Woken, Generic[K, L]):
             await self.changed.wait(self._keeper.seconds_to_deadline())
 
 
-class Holder(_Woken, Generic[K, L]):
+class Holder(Service, Generic[K, L]):
     """Extends leases while they are held and acks them in batches once they are finished.
 
     `extend` is called with leases by key and returns the keys that are lost; `ack` acks the leases

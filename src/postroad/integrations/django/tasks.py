@@ -143,9 +143,7 @@ class PostroadBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
         task_started.send_robust(type(self), task_result=result)
         try:
             value = task.call(*context, *data["args"], **data["kwargs"])
-            ended = replace(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now())
-            object.__setattr__(ended, "_return_value", value)
-            task_finished.send_robust(type(self), task_result=ended)
+            self._end(result, TaskResultStatus.SUCCESSFUL, value=value)
         except Exception as failure:
             close_old_connections()
             if isinstance(failure, Park) or self._is_last(message.attempt, task):
@@ -153,12 +151,15 @@ class PostroadBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
                     exception_class_path=f"{type(failure).__module__}.{type(failure).__qualname__}",
                     traceback="".join(traceback.format_exception(failure)),
                 )
-                ended = replace(result, status=TaskResultStatus.FAILED, errors=[error])
-                ended = replace(ended, finished_at=timezone.now())
-                task_finished.send_robust(type(self), task_result=ended)
+                self._end(result, TaskResultStatus.FAILED, error)
             raise
         finally:
             close_old_connections()
+
+    def _end(self, result: Any, status: Any, *errors: Any, value: Any = None) -> None:
+        ended = replace(result, status=status, errors=[*errors], finished_at=timezone.now())
+        object.__setattr__(ended, "_return_value", value)
+        task_finished.send_robust(type(self), task_result=ended)
 
     def _is_last(self, attempt: int, task: Any) -> bool:
         consumers = bus(self.database).consumers(self.queue(task.queue_name))
