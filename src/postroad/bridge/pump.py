@@ -169,7 +169,12 @@ class Pump(BridgeService):
         epoch = wakeup.epoch(self.queue)
         batch = await take(connection, self.bridge, self._amount, *self._there)
         if batch.messages + batch.looped:
-            self._adjust_amount(batch)
+            if batch.messages:
+                # The next batch keeps to its bytes, too, with at most ten times the messages of
+                # this one: the next messages may be much longer.
+                fitting = int(self.settings.batch_bytes / max(1.0, batch.size / batch.messages))
+                limit = min(self.settings.batch_messages, fitting, self._amount * 10)
+                self._amount = max(1, limit)
             return batch
         await connection.rollback()
         if self._state == "draining" and await self._is_drained(connection):
@@ -188,13 +193,6 @@ class Pump(BridgeService):
             self._state = "drained"
         await connection.commit()
         return is_drained
-
-    def _adjust_amount(self, batch: Batch) -> None:
-        """Choose the next number of messages so that a batch keeps to its bytes."""
-        if batch.messages:
-            fitting = int(self.settings.batch_bytes / max(1.0, batch.size / batch.messages))
-            # At most ten times the last one: the next messages may be much longer.
-            self._amount = max(1, min(self.settings.batch_messages, fitting, self._amount * 10))
 
     async def _keep(self, watch: Connection) -> None:
         loop = asyncio.get_running_loop()

@@ -28,15 +28,11 @@ QueueKind = Literal["quorum", "stream", "classic", "existing"]
 class RabbitRoute:
     """Where messages go to at the broker, or come from.
 
-    Attributes:
-        queue: the broker's queue; None leaves routing to the exchange (out only).
-        kind: quorum (replicated, the default), stream, classic, or existing: declare nothing. A
-            stream that exists is recognised, and read from where the last commit left it.
-        exchange: empty is the default exchange, which routes by the queue's name.
-        exchange_kind: direct, topic, fanout or headers; used when the exchange is created.
-        routing_key: of messages out; `{queue}`, `{group}` and other headers and properties are
-            filled in. Default: the broker's queue, else the name of the bus queue.
-        binding_key: binds the queue to the exchange. Default: the routing key.
+    Without a `queue` the exchange routes (out only). The kind `existing` declares nothing; a stream
+    that exists is recognised, and read from where the last commit left it. The empty exchange
+    routes by the queue's name. `{queue}`, `{group}` and other headers and properties are filled
+    into `routing_key`: by default the broker's queue, else the name of the bus queue. `binding_key`
+    binds the queue to the exchange, by default the routing key.
     """
 
     queue: str | None = None
