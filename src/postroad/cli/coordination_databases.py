@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
@@ -22,8 +22,7 @@ NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Databases:
+class Databases(NamedTuple):
     """Connection strings of the databases, by role."""
 
     writer: str

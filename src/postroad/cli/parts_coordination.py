@@ -57,9 +57,7 @@ def make_gateway(
     from postroad.coordination.gateway import Gateway
 
     return Gateway(
-        databases.writer,
-        databases.coordinator,
-        databases.reader,
+        *databases,
         host=settings.host,
         port=settings.port,
         token=application.token("coordination", settings.token),
@@ -91,8 +89,8 @@ class Coordination(Service):
             bridges += needed
         await install_bridges(bridges)
         # Alerts of these databases are sent and shown from the main one.
-        sources = (databases.writer, databases.coordinator, databases.reader)
-        together = Together("coordination", [*bridges, *services, AlertRelay(sources, self._main)])
+        relay = AlertRelay(databases, self._main)
+        together = Together("coordination", [*bridges, *services, relay])
         async with together:
             self.announce_ready()
             await together.join_or(self.stopping)
