@@ -198,15 +198,17 @@ def _channels(application: Application) -> Iterator[Finding]:
 
 
 def _brokers(application: Application) -> Iterator[Finding]:
-    """Check the connection to every RabbitMQ in the settings."""
+    """Check the connection to every RabbitMQ in the settings, and to each node of a cluster."""
     brokers = dict(application.settings.bridge.brokers)
     if application.settings.intake.broker is not None:
         brokers["intake"] = application.settings.intake.broker
-    for name, url in brokers.items():
-        parts = urlsplit(url.get_secret_value())
+    secrets = {name: url.get_secret_value() for name, url in brokers.items()}
+    for name, url in ((name, url) for name, urls in secrets.items() for url in urls.split(";")):
+        parts = urlsplit(url)
         if not parts.scheme.startswith("amqp"):
             continue
-        host, port = parts.hostname or "localhost", parts.port or 5672
+        default = 5671 if parts.scheme == "amqps" else 5672
+        host, port = parts.hostname or "localhost", parts.port or default
         try:
             socket.create_connection((host, port), timeout=3).close()
         except OSError as failure:
@@ -218,7 +220,7 @@ def _brokers(application: Application) -> Iterator[Finding]:
 
 def _address(application: Application) -> Iterator[Finding]:
     http = application.settings.http
-    if http.host not in LOOPBACK and http.public_url is None:
+    if http.host not in LOOPBACK and http.public_url is None and http.tls_cert is None:
         advice = "put a proxy with HTTPS in front of it and set http.public_url"
         yield Finding("console", "note", f"listens on {http.host} without TLS", advice)
     if http.public_url is not None and not http.trusted_proxies:
