@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from postroad.postgres import install, require, status, upgrade
-from postroad.postgres.errors import SchemaBehind, SchemaMissing, SchemaNewer
+from postroad.postgres.errors import SchemaBehind, SchemaBusy, SchemaMissing, SchemaNewer
 from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue
@@ -59,6 +59,44 @@ def test_a_migration_runs_once_and_data_stays(
     assert upgrade(connection, component.schema).migrations == ("0001_expand_add_note",)
     assert upgrade(connection, component.schema).is_unchanged
     assert connection.execute("select id, note from sample.item").fetchall() == [(1, "")]
+
+
+def test_an_upgrade_waits_for_transactions_without_blocking_others(
+    empty_database: str, connect: Connect, component: Component, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, holder = connect(empty_database), connect(empty_database)
+    install(connection, component.schema)
+    component.add_note()
+    holder.execute("select count(*) from sample.item")
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        # Between two attempts nothing waits for a lock, so nobody waits behind the upgrade.
+        reader = connect(empty_database)
+        reader.execute("set lock_timeout = '1ms'")
+        reader.execute("select count(*) from sample.item")
+        reader.rollback()
+        waits.append(seconds)
+        if len(waits) == 3:
+            holder.rollback()
+
+    monkeypatch.setattr("postroad.postgres.migrator.time.sleep", sleep)
+    assert upgrade(connection, component.schema).migrations == ("0001_expand_add_note",)
+    assert len(waits) == 3
+
+
+def test_an_upgrade_of_a_schema_that_stays_in_use_changes_nothing(
+    empty_database: str, connect: Connect, component: Component, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, holder = connect(empty_database), connect(empty_database)
+    install(connection, component.schema)
+    component.add_note()
+    holder.execute("select count(*) from sample.item")
+    monkeypatch.setattr("postroad.postgres.migrator.LOCK_TIMEOUTS", (1, 1))
+    with pytest.raises(SchemaBusy) as refused:
+        upgrade(connection, component.schema)
+    assert refused.value.hint
+    assert status(connection, component.schema).pending == ("0001_expand_add_note",)
 
 
 def test_a_migrated_schema_equals_a_fresh_one(

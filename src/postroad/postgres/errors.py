@@ -61,6 +61,10 @@ class SchemaBehind(SchemaError, code="schema_behind", kind="refused"):
     """The schema lacks migrations that this Postroad needs."""
 
 
+class SchemaBusy(SchemaError, code="schema_busy", kind="unavailable", retryable=True):
+    """Transactions that do not end hold what an upgrade changes."""
+
+
 class SchemaNewer(SchemaError, code="schema_newer", kind="refused"):
     """The schema was installed or upgraded by a newer Postroad."""
 

@@ -12,20 +12,24 @@ processes may install concurrently: the first does it, the others find it done. 
 6. whenever anything was replaced: `grants.sql`, if there is one, and `after.sql`; then no function
    is executable by PUBLIC, which may execute a new function by default.
 
+A lock that is not granted in time ends the attempt, and the migrator tries again.
+
 Critical section: from the advisory lock to the end of the transaction. Nothing outlives the
 transaction but the schema, so a transaction-mode pooler in between does no harm.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib.metadata import version
 from typing import Literal
 
-import psycopg
-from psycopg import Connection
+from psycopg import Connection, errors
 from psycopg.pq import TransactionStatus
 
+from postroad.backoff import Backoff
 from postroad.postgres import bookkeeping, ownership
 from postroad.postgres.bookkeeping import Recorded
 from postroad.postgres.errors import (
@@ -33,6 +37,7 @@ from postroad.postgres.errors import (
     ExtensionMissing,
     RightMissing,
     SchemaBehind,
+    SchemaBusy,
     SchemaForeign,
     SchemaMissing,
     SchemaNewer,
@@ -46,6 +51,10 @@ from postroad.postgres.installation_script import (
 from postroad.postgres.manifest import Manifest, Migration, Schema, SqlFile, read_manifest
 
 MIN_SERVER_VERSION = 150000
+# Milliseconds, one attempt each. Other calls wait behind a lock that waits, so the first are short:
+# shorter than deadlock_timeout, too, so that of the upgrade and a client it is the upgrade that
+# fails. The last are long, because many tables are never all free at the same time.
+LOCK_TIMEOUTS = (*[50] * 10, 100, 200, 400, 800, 1600, 3200, 5000, 5000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +105,9 @@ def install(connection: Connection, schema: Schema, *, is_dry_run: bool = False)
     """Install the schema, or upgrade it where it is installed already.
 
     Commits a transaction of its own on the given idle connection. A dry run changes nothing and
-    returns what would be done. Raises SchemaNewer, SchemaForeign, RightMissing, ExtensionMissing,
-    ServerTooOld, ConnectionNotIdle, or the driver's error of a file that failed; in each case
-    nothing changed.
+    returns what would be done. Raises SchemaNewer, SchemaForeign, SchemaBusy, RightMissing,
+    ExtensionMissing, ServerTooOld, ConnectionNotIdle, or the driver's error of a file that failed;
+    in each case nothing changed.
     """
     return _migrate(connection, schema, may_install=True, is_dry_run=is_dry_run)
 
@@ -158,6 +167,24 @@ def _migrate(
 ) -> Outcome:
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise ConnectionNotIdle("the migrator needs a connection that is not inside a transaction")
+    backoff = Backoff(longest=timedelta(seconds=1))
+    busy: errors.Error | None = None
+    for lock_timeout in LOCK_TIMEOUTS:
+        try:
+            return _attempt(connection, schema, may_install, is_dry_run, lock_timeout)
+        except (errors.LockNotAvailable, errors.DeadlockDetected) as refused:
+            busy = refused
+        time.sleep(backoff.next_seconds())
+    raise SchemaBusy(
+        f"the schema {schema.name} is in use by transactions that do not end",
+        hint="end them and repeat; nothing was changed",
+        schema=schema.name,
+    ) from busy
+
+
+def _attempt(
+    connection: Connection, schema: Schema, may_install: bool, is_dry_run: bool, lock_timeout: int
+) -> Outcome:
     manifest = read_manifest(schema)
     with connection.transaction(force_rollback=is_dry_run):
         # After waiting for the lock, the commit of its former holder must be visible.
@@ -166,6 +193,11 @@ def _migrate(
             connection.execute("set transaction read only")
         else:
             bookkeeping.lock(connection, schema.name)
+            connection.execute(
+                "select set_config('lock_timeout', %s, true)"
+                " where current_setting('lock_timeout') = '0'",
+                (f"{lock_timeout}ms",),
+            )
         if connection.info.server_version < MIN_SERVER_VERSION:
             raise ServerTooOld("Postroad needs PostgreSQL 15 or newer")
         recorded = bookkeeping.read(connection, schema.name)
@@ -261,7 +293,7 @@ def _missing(schema: Schema) -> SchemaMissing:
 def _ensure_schema(connection: Connection, schema: Schema) -> None:
     try:
         connection.execute(ensure_schema(schema).encode())
-    except psycopg.errors.InsufficientPrivilege as refused:
+    except errors.InsufficientPrivilege as refused:
         info = connection.info
         raise RightMissing(
             f"the user {info.user} may not create a schema in the database {info.dbname}",
@@ -273,7 +305,7 @@ def _ensure_schema(connection: Connection, schema: Schema) -> None:
 def _ensure_extension(connection: Connection, schema: Schema, extension: str) -> None:
     try:
         connection.execute(ensure_extension(schema, extension).encode())
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported) as refused:
+    except (errors.InsufficientPrivilege, errors.FeatureNotSupported) as refused:
         raise ExtensionMissing(
             f"the extension {extension} is missing and cannot be created here: "
             f"{refused.diag.message_primary}",
