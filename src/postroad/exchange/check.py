@@ -175,36 +175,32 @@ def _compared(
             yield from zip(moves, threads.map(partial(_compare, storage), moves), strict=True)
 
 
-def _compare(storage: Storage, move: Move) -> Finding | None:
-    """Compare one row with its file."""
-    try:
-        return _difference(storage, move)
-    except OSError as failure:
-        return _unreadable(failure, move.database, move.folder or "", move.name)
-
-
 def _unreadable(failure: OSError, database: str, folder: str, name: str) -> Finding:
     return Finding("unreadable", database, folder, name, failure.strerror or str(failure))
 
 
-def _difference(storage: Storage, move: Move) -> Finding | None:
-    if move.folder is None:
+def _compare(storage: Storage, move: Move) -> Finding | None:
+    """Compare one row with its file."""
+    database, folder, name = move.database, move.folder, move.name
+    if folder is None:
         return None
-    folder = move.folder
     try:
-        size, digest = storage.digest(move.database, folder, move.stored_name)
-    except FileNotFoundError:
-        for other in FOLDERS:
-            if other != folder and storage.exists(move.database, other, move.name):
-                return Finding("moved", move.database, other, move.name, f"belongs into {folder}")
-        if move.temporary and storage.exists(move.database, folder, move.temporary):
-            return Finding("moved", move.database, folder, move.temporary, "was not renamed yet")
-        return Finding("missing", move.database, folder, move.name, "there is no such file")
+        try:
+            size, digest = storage.digest(database, folder, move.stored_name)
+        except FileNotFoundError:
+            for other in FOLDERS:
+                if other != folder and storage.exists(database, other, name):
+                    return Finding("moved", database, other, name, f"belongs into {folder}")
+            if move.temporary and storage.exists(database, folder, move.temporary):
+                return Finding("moved", database, folder, move.temporary, "was not renamed yet")
+            return Finding("missing", database, folder, name, "there is no such file")
     except FileUnsafe as unsafe:
-        return Finding("changed", move.database, folder, move.name, str(unsafe))
+        return Finding("changed", database, folder, name, str(unsafe))
+    except OSError as failure:
+        return _unreadable(failure, database, folder, name)
     if (size, digest) != (move.size, move.sha256):
         what = f"{size} bytes instead of {move.size}" if size != move.size else "other content"
-        return Finding("changed", move.database, folder, move.name, what)
+        return Finding("changed", database, folder, name, what)
     return None
 
 

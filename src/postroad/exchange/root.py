@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from postroad.exchange.errors import FileUnsafe, RootForeign, RootLocked, storage_failure
+from postroad.postgres.locks import share_lock, try_lock
 
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs"}
 
@@ -54,12 +55,9 @@ class Root:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return not try_lock(lock)
         finally:
             os.close(lock)
-        return False
 
     def open_root(self, allows_network: bool = False) -> uuid.UUID:
         """Make the folder, lock it and return its name. Raises RootLocked, RootForeign."""
@@ -72,8 +70,7 @@ class Root:
             )
             try:
                 # The first server names the folder, alone.
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if try_lock(self._lock):
                     self._name()
                 fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError as held:
@@ -98,13 +95,10 @@ class Root:
         if self._lock is None:
             return False
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            return try_lock(self._lock)
         finally:
             # Also after a failure, which gives up the lock that was held.
-            fcntl.flock(self._lock, fcntl.LOCK_SH)
-        return True
+            share_lock(self._lock)
 
     def close(self) -> None:
         """Release the lock."""

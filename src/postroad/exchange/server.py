@@ -228,8 +228,7 @@ class ExchangeServer(Service):
             *(settings.suspect_after, settings.failed_policy, settings.events_kept),
             self._storage.address,
         )
-        deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
-        while True:
+        async for is_last in _attempts(ROOT_PATIENCE_SECONDS):
             known = await value(lock, ROOT)
             if self._storage.objects and known != root_id and not self._storage.is_new:
                 raise RootForeign(
@@ -241,20 +240,20 @@ class ExchangeServer(Service):
             except RootForeign as failure:
                 if not self._storage.is_new:
                     raise
-                if asyncio.get_running_loop().time() > deadline:
+                if is_last:
                     marker = f'{{"root": "{known}"}}'
                     raise RootForeign(
                         f"{self._storage.address} has no marker, and the journal has messages",
                         hint=f"if their objects are there, write {marker} to .root.json",
                     ) from failure
                 # Two servers start on an empty store at the same time: the other one names it.
-                await asyncio.sleep(0.1)
                 root_id = await self._open_root()
             else:
                 journal.epoch, self._served_seconds = shared["epoch"], shared["served_seconds"]
                 self._runs = shared["runs"]
                 _joined.add(journal.epoch)
                 return root_id, await value(lock, EARLIER, journal.epoch) is None
+        raise AssertionError
 
     async def _refuse_copy(self, lock: psycopg.AsyncConnection[Any], epoch: int) -> None:
         """Raise RootLocked if servers of another journal, such as a copy of it, use the root.
