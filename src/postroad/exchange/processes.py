@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,7 +20,7 @@ from psycopg.types.json import Jsonb
 
 from postroad.errors import PostroadError
 from postroad.exchange import errors
-from postroad.exchange.content import Content, digest_of
+from postroad.exchange.content import digest_of
 from postroad.exchange.journal import NOW, ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
@@ -28,7 +29,7 @@ from postroad.exchange.reader import Wanted, read_inline_many
 from postroad.settings.exchange import ExchangeSettings
 
 if TYPE_CHECKING:
-    from postroad.exchange.web.models import Choose, ReplyGiven, Start
+    from postroad.exchange.web.models import Choose, Prepare, Start
 
 FIND = "select p.database_id, p.client_id from exchange.process p where p.id = %s"
 
@@ -49,6 +50,11 @@ LOGGED = {
 CANCELLED = {"status": "CANCELLED"}
 
 logger = logging.getLogger(__name__)
+
+
+def is_process_id(text: str) -> bool:
+    """Check whether a text can be the id of a process; any other id is unknown."""
+    return re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text) is not None
 
 
 class Uploaded(NamedTuple):
@@ -162,14 +168,10 @@ class Processes:
             await self.mover.follow(moves)
         return verdict
 
-    async def prepare(
-        self,
-        client: str,
-        process: str,
-        replies: Sequence[tuple[ReplyGiven, Content | None]],
-        results: dict[str, dict[str, Any]],
-    ) -> dict[str, Any]:
+    async def prepare(self, client: str, process: str, given: Prepare) -> dict[str, Any]:
         """API_3. Returns OK or CANCELLED; replies are durable before it does."""
+        replies = [(reply, reply.stored()) for reply in given.replies]
+        results = {name: one.model_dump(exclude_none=True) for name, one in given.results.items()}
         found = await self.find(process)
         if found is None:
             return dict(CANCELLED)
@@ -185,14 +187,14 @@ class Processes:
                 contents[item["temporary"]] = content.stored
             items.append(item | {"is_group": False, "place": place})
         named = sorted([item[key] for key in NAMED_OF_A_REPLY] for item in items)
-        given = digest_of(named, results), Jsonb(items), Jsonb(results)
+        recorded = digest_of(named, results), Jsonb(items), Jsonb(results)
         write = functools.partial(mover.in_thread, storage.write, database, "Prepared")
         try:
             await asyncio.gather(*(write(name, stored) for name, stored in contents.items()))
         except BaseException:
             await mover.drop(database, "Prepared", list(contents))
             raise
-        parameters = NOW, client, process, *given
+        parameters = NOW, client, process, *recorded
         return await self.store(database, process, list(contents), "prepare", *parameters)
 
     async def store(
@@ -262,7 +264,7 @@ class Processes:
     async def find(self, process: str) -> tuple[str, str] | None:
         """Return the database and the owner of a process, None if there is no such process."""
         if process not in self._owners:
-            rows = await self.journal.rows(FIND, process)
+            rows = await self.journal.rows(FIND, process) if is_process_id(process) else ()
             if not rows:
                 return None
             self._remember(process, rows[0]["database_id"], rows[0]["client_id"])

@@ -17,21 +17,15 @@ from postroad.exchange.journal import NOW
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.operations import Id, judge
-from postroad.exchange.processes import CANCELLED, Call, Processes, Uploaded
+from postroad.exchange.processes import CANCELLED, Call, Processes, Uploaded, is_process_id
 from postroad.exchange.web.answers import Prepared, ProcessShown, Renewed, Started, Stored
 from postroad.exchange.web.identity import Caller, Client
 from postroad.exchange.web.models import Choose, Ended, Prepare, Release, Resolve, Start
 from postroad.exchange.web.values import BODY, CONTENT, RAW_BODY, Endpoints, answer, file_answer
 from postroad.web.errors import BodyTooLarge
 
-_PROCESS_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
 WRITE_BYTES = 1 << 20
-
-
-def is_process_id(text: str) -> bool:
-    """Check whether a text can be the id of a process; any other id is unknown."""
-    return _PROCESS_ID.fullmatch(text) is not None
 
 
 def add_processes(call: Endpoints, processes: Processes) -> None:
@@ -52,13 +46,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
     @call("POST", "/{id}/prepare", Prepared, 403, 409, *BODY, 507)
     async def prepare(caller: Client, id: str, given: Prepare) -> Response:
         """API_3: send replies and results; after OK the ERP may commit."""
-        replies = [(each, each.stored()) for each in given.replies]
-        if not is_process_id(id):
-            return answer(CANCELLED)
-        results = {
-            name: result.model_dump(exclude_none=True) for name, result in given.results.items()
-        }
-        return answer(await processes.prepare(caller.id, id, replies, results))
+        return answer(await processes.prepare(caller.id, id, given))
 
     @call("POST", "/{id}/commit", Prepared, 403, 404, 409)
     async def commit(caller: Client, id: str) -> Response:
@@ -94,7 +82,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
         recipient: Annotated[Id | None, Query()] = None,
     ) -> Response:
         """API_3, large replies: raw bytes, one by one, repeatable; then prepare names them."""
-        found = await processes.find(id) if is_process_id(id) else None
+        found = await processes.find(id)
         if found is None:
             return answer(CANCELLED)
         database, owner = found
