@@ -139,7 +139,7 @@ def _found(
     put_aside = partial(_put_aside, storage)
     # The folders of an object store are rows only.
     for folder in () if storage.objects else FOLDERS:
-        for name in list(storage.names(database, folder)):
+        for name in storage.names(database, folder):
             if (folder, name) not in expected and name not in temporaries:
                 found = _unlisted(storage, database, folder, name)
                 if found is not None and not _is_listed_now(connection, database, name):

@@ -47,7 +47,7 @@ def export(
         raise RootForeign(f"{folder} is the root of an exchange", hint="export to another folder")
     target.make_database(database)
     for place in FOLDERS:
-        for name in list(target.names(database, place)):
+        for name in target.names(database, place):
             if name.startswith(TEMPORARY_PREFIX):
                 # Left by an export that was interrupted.
                 target.unlink(database, place, name)

@@ -180,12 +180,10 @@ class Storage(Root):
 
     def exists(self, database: str, folder: str, name: str) -> bool:
         """Check whether the name exists."""
-        try:
-            with self.folder(database, folder) as parent:
-                os.stat(name, dir_fd=parent, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+        with contextlib.suppress(FileNotFoundError), self.folder(database, folder) as parent:
+            os.stat(name, dir_fd=parent, follow_symlinks=False)
+            return True
+        return False
 
     def rename(self, database: str, source: tuple[str, str], target: tuple[str, str]) -> None:
         """Move a file from (folder, name) to another; across file systems by a copy."""
@@ -219,14 +217,11 @@ class Storage(Root):
         with self.folder(database, folder) as descriptor:
             os.fsync(descriptor)
 
-    def names(self, database: str, folder: str) -> Iterator[str]:
-        """Yield every name in a folder, including temporary ones."""
-        try:
-            with self.folder(database, folder) as descriptor, os.scandir(descriptor) as entries:
-                for entry in entries:
-                    yield entry.name
-        except FileNotFoundError:
-            return
+    def names(self, database: str, folder: str) -> list[str]:
+        """Return every name in a folder, including temporary ones."""
+        with contextlib.suppress(FileNotFoundError), self.folder(database, folder) as descriptor:
+            return [entry.name for entry in os.scandir(descriptor)]
+        return []
 
     def databases(self) -> list[str]:
         """Return the folders in the root."""

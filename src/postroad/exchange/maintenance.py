@@ -204,7 +204,7 @@ class Maintenance(Upkeep):
         def drop(database: str) -> None:
             storage = self._mover.storage
             for folder in FOLDERS:
-                for name in list(storage.names(database, folder)):
+                for name in storage.names(database, folder):
                     if name not in pending and is_left(name, TEMPORARY_PREFIX, servers):
                         storage.unlink(database, folder, name)
 

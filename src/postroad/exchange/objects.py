@@ -142,11 +142,10 @@ class ObjectStorage(Storage):
 
     def exists(self, database: str, folder: str, name: str) -> bool:
         """Check whether there is such an object."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._request("head_object", Key=self._key(database, name))
-        except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
     def unlink(self, database: str, folder: str, name: str) -> None:
         """Remove an object, if it exists."""
