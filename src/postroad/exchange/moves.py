@@ -69,16 +69,14 @@ def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[Exchang
     touched: list[set[str]] = []
     with storage.session() as session:
         for move in moves:
-            folders: set[str] = set()
-            failed: ExchangeError | None = None
+            touched.append(set())
+            outcomes.append(None)
             try:
-                folders = _redo_one(session, move)
+                touched[-1] = _redo_one(session, move)
             except ExchangeError as failure:
-                failed = failure
+                outcomes[-1] = failure
             except OSError as failure:
-                failed = storage_failure(failure, f"cannot move {move.name}")
-            touched.append(folders)
-            outcomes.append(failed)
+                outcomes[-1] = storage_failure(failure, f"cannot move {move.name}")
         for folder in sorted(set().union(*touched)):
             try:
                 session.synchronise(database, folder)
