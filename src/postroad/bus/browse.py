@@ -109,11 +109,8 @@ async def find(
                 search=iid if is_ready else None,
                 max_characters=max_characters,
             )
-            found += [
-                (consumer.consumer, state, message)
-                for message in page.messages
-                if message.iid == iid
-            ]
+            copies = [each for each in page.messages if each.iid == iid]
+            found += [(consumer.consumer, state, each) for each in copies]
     return found
 
 
@@ -128,16 +125,10 @@ async def find_messages(
     rows = []
     for iid, linked in links.items():
         for consumer, state, message in await find(bus, iid, 200):
-            trace = str(message.headers.get("traceparent") or "")[3:35]
-            rows.append(
-                {
-                    **asdict(message),
-                    "id": f"{iid} {consumer}",
-                    "consumer": f"{iid.partition('.')[0]} → {consumer}",
-                    "state": state,
-                    "trace": trace,
-                    "correlation": message.headers.get("correlation"),
-                    "origin": linked[3] if linked else None,
-                }
-            )
+            row = {**asdict(message), "id": f"{iid} {consumer}", "state": state}
+            row["consumer"] = f"{iid.partition('.')[0]} → {consumer}"
+            row["trace"] = str(message.headers.get("traceparent") or "")[3:35]
+            row["correlation"] = message.headers.get("correlation")
+            row["origin"] = linked[3] if linked else None
+            rows.append(row)
     return rows

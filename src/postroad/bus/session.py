@@ -49,7 +49,12 @@ def run(connection: Connection[Any], call: Call[T]) -> T:
 
 async def run_async(connection: AnyConnection, call: Call[T]) -> T:
     """Run a call in the connection's current transaction; raise the bus's errors."""
-    if _needs_transaction(connection, call):
+    if (
+        call.is_atomic
+        and connection.autocommit
+        and connection.pgconn.transaction_status == TransactionStatus.IDLE
+    ):
+        # It would be committed before its result is read.
         async with entered(connection.transaction()):
             return await run_async(connection, call)
     if call.parts:
@@ -70,15 +75,6 @@ async def run_async(connection: AnyConnection, call: Call[T]) -> T:
             await run_async(connection, removal)
         found = error.rows
     return call.read(found)
-
-
-def _needs_transaction(connection: AnyConnection, call: Call[Any]) -> bool:
-    """Check whether the call would be committed before its result is read."""
-    return (
-        call.is_atomic
-        and connection.autocommit
-        and connection.pgconn.transaction_status == TransactionStatus.IDLE
-    )
 
 
 async def fetch_async(cursor: Any) -> list[Any]:

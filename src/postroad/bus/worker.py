@@ -64,37 +64,26 @@ class AsyncWorker(HandlerRegistry, Service):
             payloads = await self._prepare(bus)
             if payloads is None:
                 return
-            hub = self._hub
+            settings, hub = self._settings, self._hub
             services: list[Service] = []
-            if hub is None and self._settings.listen:
+            if hub is None and settings.listen:
                 hub = ListenHub(self._dsn)
                 services.append(hub)
             wakeup = AsyncWakeup(
                 lambda queues: bus.positions(*queues),
                 self._queues,
                 hub=hub,
-                poll_interval=self._settings.poll_interval,
+                poll_interval=settings.poll_interval,
             )
             services.insert(0, wakeup)
-            if self._settings.maintenance_interval is not None:
-                services.append(
-                    AsyncMaintenance(
-                        self._dsn,
-                        self._settings.maintenance_interval,
-                        is_pooled=not self._settings.listen,
-                    )
-                )
+            if (interval := settings.maintenance_interval) is not None:
+                is_pooled = not settings.listen
+                services.append(AsyncMaintenance(self._dsn, interval, is_pooled=is_pooled))
+            shared = (wakeup, settings, self._runners)
             self._loops = [
-                LeaseLoop(bus, handler, wakeup, self._settings, self._runners)
+                LeaseLoop(bus, handler, *shared)
                 if handler.mode == "lease"
-                else TransactionLoops(
-                    self._dsn,
-                    handler,
-                    payloads[handler.queue],
-                    wakeup,
-                    self._settings,
-                    self._runners,
-                )
+                else TransactionLoops(self._dsn, handler, payloads[handler.queue], *shared)
                 for handler in self._handlers
             ]
             services.append(WorkerReports(bus, self._loops))
