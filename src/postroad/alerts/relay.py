@@ -51,17 +51,11 @@ class AlertRelay(ConnectedService):
             await self.stopping.wait()
 
     async def _carry(self, source: Connection, target: Connection) -> None:
-        carried = await self._carry_batch(source, target)
-        self.signals.emit("carried", carried)
-        if carried < BATCH:
-            await self.pause(self._interval.total_seconds())
-
-    async def _carry_batch(self, source: Connection, target: Connection) -> int:
+        reports = []
         async with source.transaction():
-            if not await value(source, TRY_LOCK_REPORTS):
-                return 0
-            cursor = await source.execute(REPORTS, (BATCH,))
-            if reports := await cursor.fetchall():
+            if await value(source, TRY_LOCK_REPORTS):
+                reports = await (await source.execute(REPORTS, (BATCH,))).fetchall()
+            if reports:
                 async with target.transaction():
                     for _, is_raise, key, *report in reports:
                         if is_raise:
@@ -70,4 +64,6 @@ class AlertRelay(ConnectedService):
                             await call(target, "alerts.clear", key)
                 forgotten = [row[0] for row in reports]
                 await source.execute("delete from alerts.report where id = any (%s)", (forgotten,))
-        return len(reports)
+        self.signals.emit("carried", len(reports))
+        if len(reports) < BATCH:
+            await self.pause(self._interval.total_seconds())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from contextlib import closing
 from datetime import UTC, timedelta
 from typing import Any
 
@@ -63,12 +64,9 @@ class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
     def _store(self) -> ConnectionPool:
         """Store the entries as schedules; remove those of entries that no longer exist."""
         dsn = database_of(self.app.connection_for_write().hostname or "mbus:///")
-        link = Link(dsn, "beat")
-        try:
+        with closing(Link(dsn, "beat")) as link:
             stored = "select schedule from mbus.schedules where queue = %s"
             found = {name for (name,) in link.run(stored, (self._queue,))}
-        finally:
-            link.close()
         pool = ConnectionPool(dsn, min_size=1, max_size=2, timeout=CONNECT_SECONDS, open=True)
         try:
             self._bus = Bus(pool)
@@ -91,8 +89,7 @@ class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
             bus = self._bus.using(connection)
             messages = bus.consume(self._queue)
             for message in messages:
-                entry = self.schedule.get(message.data)
-                if entry is None:
+                if (entry := self.schedule.get(message.data)) is None:
                     self._leave(connection, bus, message)
                     continue
                 try:
@@ -112,7 +109,7 @@ class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
         if found is None:
             logger.warning("dropped a run of %s, which is no entry any more", name)
         else:
-            # Posted again and not given back: that would count attempts.
+            # Giving it back would count attempts.
             bus.post(self._queue, name, delayed_until=found[0] + AGAIN)
 
     def close(self) -> None:

@@ -42,9 +42,9 @@ class Leases(Holder[int, Lease]):
 
     def __init__(self, dsn: str, ttl: timedelta = LEASE_DEFAULT) -> None:
         keeper: Keeper[int, Lease] = Keeper(ttl, ack_delay=ACK_DELAY, ack_batch=ACK_BATCH)
-        super().__init__(
-            keeper, self._extend_all, self._lose, transient=SURVIVABLE, ack=self._ack_all
-        )
+        # Nothing is done about a lost lease: a task cannot be cancelled here, its ack is dropped.
+        extend, lose, ack = self._extend_all, lambda _: None, self._ack_all
+        super().__init__(keeper, extend, lose, transient=SURVIVABLE, ack=ack)
         self._dsn = dsn
         self._owner = os.getpid()
         self._connection: AsyncConnection | None = None
@@ -104,11 +104,9 @@ class Leases(Holder[int, Lease]):
     async def _call(self, call: Call[T]) -> T:
         if self._connection is None or self._connection.closed:
             # Without prepared statements, which a pooler in transaction mode could mix up.
+            name = "postroad broker heartbeat"
             self._connection = await connect_async(
-                self._dsn,
-                application_name="postroad broker heartbeat",
-                is_pooled=True,
-                autocommit=True,
+                self._dsn, application_name=name, is_pooled=True, autocommit=True
             )
             await self._connection.execute("set synchronous_commit = off")
         return await run_async(self._connection, call)
@@ -120,9 +118,6 @@ class Leases(Holder[int, Lease]):
     async def _ack_all(self, leases: Held) -> None:
         if late := await self._call(calls.ack_many(list(leases.values()))):
             logger.warning("acknowledged_too_late", extra={"iids": late})
-
-    def _lose(self, lease: Lease) -> None:
-        """Do nothing: Celery offers no way to cancel the task here, and its ack is dropped."""
 
 
 def arrays(leases: Held) -> tuple[str, str]:
