@@ -27,7 +27,8 @@ language plpgsql set search_path from current as $$
 begin
   perform mbus._alter(p_queue.id);
   update mbus.queue set is_roles_security_model = true where id = p_queue.id;
-  perform mbus._revoke_user(p_queue);
+  perform mbus._disallow(p.oid, array[mbus._role('user')])
+  from mbus._functions(p_queue) n join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace;
 end $$;
 
 create or replace function broker._create_bus_queue(p_bus_name text) returns void

@@ -24,12 +24,11 @@ end $$;
 create or replace function mbus._is_temporary(p_name text) returns boolean
 language sql immutable parallel safe return starts_with(p_name, 'temp.');
 
--- Also registers the session.  Its pid may have belonged to an ended one, whose remains are deleted.
-create or replace function mbus._add_temporary_queue(p_payload text) returns text
+-- Registers this session, also for broker.adopt_queue.  Its pid may have belonged to an ended one, whose remains are deleted.
+create or replace function mbus._register_session() returns uuid
 language plpgsql set search_path from current as $$
 declare
   v_session uuid := mbus._session();
-  v_name    constant text := 'temp.' || left(encode(sha256(uuid_send(gen_random_uuid())), 'hex'), 16);
 begin
   -- Each time, because the user may have called pg_advisory_unlock_all; taking a held lock again costs nothing.
   perform pg_advisory_lock(mbus._session_class(), pg_backend_pid());
@@ -38,6 +37,15 @@ begin
     perform set_config('mbus.session', v_session::text, false);
     delete from mbus.temporary_queue q where q.pid = pg_backend_pid();
   end if;
+  return v_session;
+end $$;
+
+create or replace function mbus._add_temporary_queue(p_payload text) returns text
+language plpgsql set search_path from current as $$
+declare
+  v_session constant uuid := mbus._register_session();
+  v_name    constant text := 'temp.' || left(encode(sha256(uuid_send(gen_random_uuid())), 'hex'), 16);
+begin
   insert into mbus.temporary_queue (name, session, pid, payload)
   values (v_name, v_session, pg_backend_pid(), p_payload);
   return v_name;
