@@ -96,18 +96,17 @@ begin
   end if;
   if num_nonnulls($3, $4) > 0 then perform mbus._lock_triggers(); end if;    -- see mbus.create_consumer
   if $2 is not null then perform mbus._secure_queue(v_queue.id, $2); end if;
-  if num_nonnulls($3, $4) > 0 then
+  if num_nonnulls($3, $4, $6) > 0 then
     v_queue := mbus._alter(v_queue.id);
+    perform mbus._check_schema($6, case when v_queue.payload <> 'bytea' then $6 end, '$') where $6 is not null;
     update mbus.queue q
-    set retain = nullif(coalesce($3, q.retain), '0'), retain_size = nullif(coalesce($4, q.retain_size), 0)
+    set retain = nullif(coalesce($3, q.retain), '0'), retain_size = nullif(coalesce($4, q.retain_size), 0),
+        schema = nullif(coalesce($6, q.schema), '{}')
     where q.id = v_queue.id returning * into v_queue;
     if v_queue.mode = 'direct' and mbus._is_retained(v_queue) then
       v_queue := mbus._fan_out(v_queue);
     end if;
     perform mbus._generate(v_queue);
-  end if;
-  if $6 is not null then
-    perform mbus._set_schema(v_queue.id, $6);
   end if;
   if $5 is not null then
     perform mbus._alter(v_queue.id);
@@ -119,22 +118,6 @@ begin
 exception when lock_not_available or deadlock_detected then
   raise exception 'queue "%" is busy: a transaction that posts or takes is open', qname
     using errcode = 'MB017', hint = 'Try again, or find long transactions in pg_stat_activity.';
-end $$;
-
-create or replace function mbus._set_schema(p_queue_id integer, p_schema jsonb) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_queue mbus.queue := mbus._alter(p_queue_id);
-begin
-  begin
-    if v_queue.payload = 'bytea' then raise exception 'bytes have none'; end if;
-    perform mbus._check_schema(p_schema, p_schema, '$');
-  exception when others then
-    raise exception 'invalid schema: %', sqlerrm
-      using errcode = 'MB012', hint = 'Use the keywords that the guide to schemas lists, with values of the right type.';
-  end;
-  update mbus.queue q set schema = nullif(p_schema, '{}') where q.id = v_queue.id returning * into v_queue;
-  perform mbus._generate(v_queue);
 end $$;
 
 -- Rebuilds the functions of a queue, for all users or for its roles.

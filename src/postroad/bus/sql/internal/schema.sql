@@ -18,9 +18,10 @@ language sql immutable set search_path from current as $$
   select coalesce(hstore_to_jsonb(p_parcel.data_hstore), p_parcel.data_jsonb, to_jsonb(p_parcel.data_text))
 $$;
 
--- The path of the first value that violates a schema, with the keyword and its rule; null if there is none.
+-- The path of the first value that violates a schema, with the keyword and its rule; null if there is none.  Volatile, so that the
+-- planner does not apply the function to keywords that a schema does not have.
 create or replace function mbus._violation(p_root jsonb, p_schema jsonb, p_value jsonb, p_path text) returns text
-language plpgsql immutable set search_path from current as $$
+language plpgsql set search_path from current as $$
 declare
   v_type    constant text := jsonb_typeof(p_value);
   v_number  constant numeric := case v_type when 'number' then p_value::numeric end;
@@ -31,7 +32,7 @@ declare
   v_rule    jsonb;
   v_found   text;
 begin
-  if p_schema is null then raise exception 'a $ref leads nowhere'; end if;
+  if p_schema is null then raise exception 'there is no schema'; end if;
   if jsonb_typeof(p_schema) = 'boolean' then return case when not p_schema::boolean then p_path || ': false' end; end if;
   for v_keyword, v_rule in select * from jsonb_each(p_schema) loop
     if not coalesce(case v_keyword
@@ -59,30 +60,9 @@ begin
         select format('%s: %s, %s of them match', p_path, v_keyword, count(*)) into v_found
         from jsonb_array_elements(v_rule) s where mbus._violation(p_root, s.value, p_value, p_path) is null
         having count(*) = 0 or count(*) > 1 and v_keyword = 'oneOf';
-      when 'allOf' then
-        select v.found into v_found
-        from jsonb_array_elements(v_rule) s cross join lateral (select mbus._violation(p_root, s.value, p_value, p_path)) v(found)
-        where v.found is not null limit 1;
-      when '$ref' then
-        v_found := mbus._violation(p_root, case when v_rule #>> '{}' like '#%' then
-          p_root #> string_to_array(substr(v_rule #>> '{}', 3), '/') end, p_value, p_path);
       when 'required' then
         select format('%s.%s: required', p_path, n.name) into v_found
         from jsonb_array_elements_text(v_rule) n(name) where not v_fields ? n.name limit 1;
-      when 'properties' then
-        select v.found into v_found
-        from jsonb_each(v_rule) s
-        cross join lateral (select mbus._violation(p_root, s.value, v_fields -> s.key, concat_ws('.', p_path, s.key)) where v_fields ? s.key) v(found)
-        where v.found is not null limit 1;
-      when 'additionalProperties' then
-        select v.found into v_found
-        from jsonb_each(v_fields) f cross join lateral (select mbus._violation(p_root, v_rule, f.value, concat_ws('.', p_path, f.key))) v(found)
-        where not coalesce(p_schema -> 'properties' ? f.key, false) and v.found is not null limit 1;
-      when 'items' then
-        select v.found into v_found
-        from jsonb_array_elements(v_items) with ordinality i(value, place)
-        cross join lateral (select mbus._violation(p_root, v_rule, i.value, format('%s[%s]', p_path, i.place - 1))) v(found)
-        where v.found is not null limit 1;
       when 'uniqueItems' then
         select format('%s: uniqueItems', p_path) into v_found
         from jsonb_array_elements(v_items) i where v_rule::boolean having count(*) > count(distinct i.value);
@@ -90,6 +70,17 @@ begin
         select format('%s: %s %s', p_path, v_keyword, v_rule) into v_found
         from jsonb_object_keys(v_fields) having v_fields is not null and case v_keyword
           when 'minProperties' then count(*) < v_rule::integer else count(*) > v_rule::integer end;
+      when 'allOf', '$ref', 'items', 'properties', 'additionalProperties' then
+        select v.found into v_found from (
+          select s.value, p_value, p_path from jsonb_array_elements(case v_keyword when 'allOf' then v_rule end) s
+          union all select case when v_rule #>> '{}' like '#%' then p_root #> string_to_array(substr(v_rule #>> '{}', 3), '/') end, p_value, p_path
+          where v_keyword = '$ref'
+          union all select v_rule, i.value, format('%s[%s]', p_path, i.place - 1)
+          from jsonb_array_elements(case v_keyword when 'items' then v_items end) with ordinality i(value, place)
+          union all select case v_keyword when 'properties' then v_rule -> f.key else v_rule end, f.value, concat_ws('.', p_path, f.key)
+          from jsonb_each(case when v_keyword like '%roperties' then v_fields end) f
+          where coalesce(p_schema -> 'properties' ? f.key, false) = (v_keyword = 'properties')) n(rule, value, path)
+        cross join lateral (select mbus._violation(p_root, n.rule, n.value, n.path)) v(found) where v.found is not null limit 1;
       else null;
     end case;
     if v_found is not null then return v_found; end if;
@@ -100,10 +91,11 @@ end $$;
 -- Raises an error for a schema that is not valid or has a keyword that is not supported.  Rules of another type and references without
 -- an end are found by applying each schema to a value of each type.
 create or replace function mbus._check_schema(p_root jsonb, p_schema jsonb, p_path text) returns void
-language plpgsql immutable set search_path from current as $$
+language plpgsql set search_path from current as $$
 declare
   v_wrong text;
 begin
+  perform mbus._violation(p_root, p_schema, v, p_path) from unnest(array['null', 'true', '0', '""', '[0]', '[]', '{}']::jsonb[]) v;
   if jsonb_typeof(p_schema) = 'boolean' then return; end if;
   select coalesce(min(k.name), (
     select min(t.name) from jsonb_path_query(p_schema, '$.type') e cross join lateral jsonb_array_elements_text(jsonb_build_array() || e) t(name)
@@ -112,14 +104,14 @@ begin
   where k.name <> all ('{$ref,$defs,type,enum,const,allOf,anyOf,oneOf,not,properties,required,additionalProperties,minProperties,maxProperties,
     items,minItems,maxItems,uniqueItems,minLength,maxLength,pattern,minimum,maximum,exclusiveMinimum,exclusiveMaximum,multipleOf,
     title,description,default,examples,deprecated,readOnly,writeOnly,format,$comment,$schema}') and (k.name <> '$id' or p_path <> '$');
-  if v_wrong is not null then raise exception '%: "%" is not supported', p_path, v_wrong; end if;
-  perform mbus._violation(p_root, p_schema, v, p_path) from unnest(array['null', 'true', '0', '""', '[0]', '[]', '{}']::jsonb[]) v;
-  perform mbus._check_schema(p_root, s.value, concat_ws('.', p_path, s.key, s.name))
-  from (
-    select e.key, null as name, e.value from jsonb_each(p_schema) e where e.key in ('not', 'items', 'additionalProperties')
-    union all
-    select e.key, c.key, c.value from jsonb_each(p_schema) e cross join lateral jsonb_each(e.value) c where e.key in ('properties', '$defs')
-    union all
-    select e.key, null, c.value from jsonb_each(p_schema) e cross join lateral jsonb_array_elements(e.value) c
-    where e.key in ('allOf', 'anyOf', 'oneOf')) s;
+  if v_wrong is not null then raise exception '"%" is not supported', v_wrong; end if;
+  perform mbus._check_schema(p_root, c.value, concat_ws('.', p_path, e.key))
+  from jsonb_each(p_schema) e
+  cross join lateral jsonb_path_query(e.value, case when e.key in ('properties', '$defs') then 'strict $.*'::jsonpath
+                                               when e.key like '%Of' then 'strict $[*]' else '$' end) c(value)
+  where e.key in ('properties', '$defs', 'allOf', 'anyOf', 'oneOf', 'not', 'items', 'additionalProperties');
+exception when others then
+  if sqlstate = 'MB012' then raise; end if;
+  raise exception 'invalid schema at %: %', p_path, sqlerrm
+    using errcode = 'MB012', hint = 'Use the keywords that the guide to schemas lists, with values of the right type; bytes have no schema.';
 end $$;
