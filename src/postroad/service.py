@@ -26,8 +26,6 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Self, TypeVar
 
-from postroad.blocking import finish
-
 T = TypeVar("T")
 S = TypeVar("S", bound="Service")
 
@@ -424,16 +422,12 @@ class OnDemand(Generic[S]):
         self._make = make
         self._service: S | None = None
 
-    def started(self) -> S:
-        """Return the service, which begins to run."""
-        if self._service is None or not self._service.is_running:
-            self._service = self._make()
-            finish(self._service.start())
-        return self._service
-
     async def call(self, work: Callable[[S], Coroutine[Any, Any, T]]) -> T:
         """Return the result of a coroutine of the service."""
-        return await work(self.started())
+        if self._service is None or not self._service.is_running:
+            self._service = self._make()
+            await self._service.start()
+        return await work(self._service)
 
     async def stop(self) -> None:
         """Stop the service if it runs; a second call does nothing."""
@@ -448,10 +442,6 @@ class OnDemandThread(Generic[S]):
         self._make = make
         self._lock = threading.Lock()
         self._running: tuple[LoopThread, S] | None = None
-
-    def started(self) -> S:
-        """Return the service, which begins to run."""
-        return self._started()[1]
 
     def call(self, work: Callable[[S], Coroutine[Any, Any, T]]) -> T:
         """Return the result of a coroutine of the service."""

@@ -57,7 +57,8 @@ class DatabaseBridge(Pump):
             for part in ("post", "bell")
         ]
         self._there = await call(self._target, "hello")
-        self._notifier = await stack.enter_async_context(notifier_on(notices))
+        self._notifier = notifier_on(notices)
+        stack.push_async_callback(self._notifier.close)
         # The locks of all connections are ours: no transaction of an earlier process is open.
         if batches := await call(self._target, "open_batches", self.bridge, self._here):
             done = await call(source, "committed", self.bridge, batches)

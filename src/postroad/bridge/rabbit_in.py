@@ -100,7 +100,8 @@ class RabbitIn(BridgeService):
             self._is_stream = self.route.kind == "stream" or (
                 self.route.kind == "existing" and await rabbit.is_stream(self._broker, self._from)
             )
-            notifier = await stack.enter_async_context(notifier_on(watch))
+            notifier = notifier_on(watch)
+            stack.push_async_callback(notifier.close)
             incoming = self._incoming = asyncio.Queue[AbstractIncomingMessage | None]()
             self._unacknowledged, self._is_leaving = 0, False
             self._channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))

@@ -167,7 +167,7 @@ class BridgeService(Service):
 
 
 def notifier_on(connection: Connection) -> Notifier:
-    """Make a notifier that sends on this connection; its user runs it."""
+    """Make a notifier that sends on this connection; its user closes it."""
 
     async def send(queues: list[str]) -> None:
         await run_async(connection, bus_calls.notify(*queues))

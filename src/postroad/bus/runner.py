@@ -51,18 +51,19 @@ class AsyncRunner:
             self._pool = source
         self._listens = listen
         self._notifies = notify and self._pool is not None
-        self._notifier = self._on_demand(lambda: Notifier(self._send))
+        self._notifier = Notifier(self._send, blocks=self._blocks)
         self._requester = self._on_demand(partial(Requester, self._dsn or "", notify=notify))
         self._is_open = self._dsn is None
         self._hub: ListenHub | None = None
 
     make_event: type[AutoResetEvent | threading.Event] = AutoResetEvent
+    _blocks = False
     _pool_type: type[AnyPool] = AsyncConnectionPool
     _on_demand: type[OnDemand[Any] | OnDemandThread[Any]] = OnDemand
 
     async def close(self) -> None:
         """Send pending notifications and close own connections; a second call does nothing."""
-        await resolved(self._notifier.stop())
+        await self._notifier.close()
         if self._hub is not None:
             await self._hub.stop()
         await resolved(self._requester.stop())
@@ -125,7 +126,7 @@ class AsyncRunner:
     def announce(self, queue: str) -> None:
         """Notify the waiters of this queue soon; without a notifier they rely on polling."""
         if self._notifies:
-            self._notifier.started().announce(queue)
+            self._notifier.announce(queue)
 
     def wakeup(self, queue: str, poll_interval: timedelta) -> AsyncWakeup | Wakeup:
         """Return the wakeup of this queue. Raises InvalidArgument without a pool."""
@@ -169,6 +170,7 @@ class Runner(AsyncRunner):
     """Runs calls for a bus that blocks."""
 
     make_event = threading.Event
+    _blocks = True
     _pool_type = ConnectionPool
     _on_demand = OnDemandThread
 

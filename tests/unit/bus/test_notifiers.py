@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import psycopg
 
+from postroad.blocking import finish
 from postroad.bus.notifier import Notifier
-from postroad.service import OnDemand, OnDemandThread
 
 LONG = timedelta(hours=1)
 
@@ -22,13 +22,13 @@ def test_the_first_is_sent_at_once_and_the_rest_together() -> None:
         sent.append(queues)
         first.set()
 
-    notifier = OnDemandThread(lambda: Notifier(send, LONG))
-    notifier.started().announce("a")
+    notifier = Notifier(send, LONG, blocks=True)
+    notifier.announce("a")
     assert first.wait(10)
     for queue in ("b", "a", "b"):
-        notifier.started().announce(queue)
-    notifier.stop()
-    notifier.stop()
+        notifier.announce(queue)
+    finish(notifier.close())
+    finish(notifier.close())
     assert sent == [["a"], ["a", "b"]]
 
 
@@ -39,11 +39,11 @@ def test_a_failure_to_notify_is_nobodys() -> None:
         tried.set()
         raise psycopg.OperationalError("gone")
 
-    notifier = OnDemandThread(lambda: Notifier(send))
-    notifier.started().announce("a")
+    notifier = Notifier(send, blocks=True)
+    notifier.announce("a")
     assert tried.wait(10)
-    notifier.started().announce("a")
-    notifier.stop()
+    notifier.announce("a")
+    finish(notifier.close())
 
 
 def test_it_starts_again_after_it_was_stopped() -> None:
@@ -52,10 +52,10 @@ def test_it_starts_again_after_it_was_stopped() -> None:
     async def send(queues: list[str]) -> None:
         sent.append(queues)
 
-    notifier = OnDemandThread(lambda: Notifier(send))
+    notifier = Notifier(send, blocks=True)
     for queue in ("a", "b"):
-        notifier.started().announce(queue)
-        notifier.stop()
+        notifier.announce(queue)
+        finish(notifier.close())
     assert sent == [["a"], ["b"]]
 
 
@@ -69,11 +69,24 @@ async def test_a_notifier_of_the_event_loop_gathers_too() -> None:
         if len(sent) == 1:
             raise psycopg.OperationalError("gone")
 
-    notifier = OnDemand(lambda: Notifier(send, timedelta(0)))
+    notifier = Notifier(send, timedelta(0))
     for queue in ("b", "a", "b"):
-        notifier.started().announce(queue)
+        notifier.announce(queue)
     await first.wait()
-    notifier.started().announce("c")
-    await notifier.stop()
-    await notifier.stop()
+    notifier.announce("c")
+    await notifier.close()
+    await notifier.close()
     assert sent == [["a", "b"], ["c"]]
+
+
+def test_the_notifier_of_a_blocking_bus_needs_no_event_loop() -> None:
+    loops: list[bool] = []
+
+    async def send(queues: list[str]) -> None:
+        # gevent runs all threads in one, which permits a single running loop.
+        loops.append(asyncio._get_running_loop() is not None)
+
+    notifier = Notifier(send, blocks=True)
+    notifier.announce("a")
+    finish(notifier.close())
+    assert loops == [False]
