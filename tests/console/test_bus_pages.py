@@ -255,6 +255,9 @@ def test_a_role_that_was_taken_away_is_refused_and_written_down(
             connection.execute(
                 "update console.account set role = 'operator' where name = 'operator'"
             )
+        # The role is cached for two seconds; the next test signs in as the same account.
+        role = page.locator(".account .role")
+        wait_until(lambda: page.reload() and role.inner_text() == "operator", what="the role")
 
 
 @pytest.fixture
