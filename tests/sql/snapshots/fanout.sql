@@ -895,10 +895,11 @@ begin
   end if;
   v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, null, $1, null, null)::mbus.parcel;
   select * into v_accepted from mbus._accept(7000, v_parcel, $4, $6);
-  if v_accepted.parcel is null then    -- delayed, or a message with this key is there already
-    return 'sample.' || v_accepted.number || '@node';
+  -- Of a row, "is not null" would ask whether every column has a value.
+  if not v_accepted.parcel is null then    -- neither set aside nor a repetition
+    v_accepted.number := mbus._put_sample(v_accepted.parcel);
   end if;
-  return 'sample.' || mbus._put_sample(v_accepted.parcel) || '@node';
+  return 'sample.' || v_accepted.number || '@node';
 
 end $function$
 

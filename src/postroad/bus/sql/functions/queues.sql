@@ -26,7 +26,16 @@ begin
   perform pg_advisory_xact_lock(mbus._lock_class(), hashtext(qname));
   select * into v_queue from mbus.queue where name = qname;
   if found then
-    perform mbus._recreate_queue(v_queue, ncons, create_queue.is_roles_security_model, payload);
+    if v_queue.payload <> payload::text then
+      raise exception 'queue "%" exists with payload %', qname, v_queue.payload
+        using errcode = 'MB003', hint = 'A payload cannot be changed. Create a queue with another name, or drop this one first.';
+    end if;
+    if v_queue.slots <> ncons then raise notice 'queue "%" keeps its ncons %', qname, v_queue.slots; end if;
+    if v_queue.is_roles_security_model and not create_queue.is_roles_security_model then
+      raise notice 'queue "%" keeps its roles', qname
+        using hint = format('To make it a plain queue: select mbus.alter_queue(%L, is_roles_security_model => false).', qname);
+    end if;
+    perform mbus._secure_queue(v_queue.id, create_queue.is_roles_security_model or v_queue.is_roles_security_model);
     return;
   end if;
   perform mbus._check_collision(mbus._queue_functions(qname) || mbus._consumer_functions(qname, 'default'));
@@ -54,24 +63,6 @@ begin
     raise exception 'a queue cannot carry %', coalesce(p_payload::text, 'null')
       using errcode = 'MB011', hint = 'Choose hstore, jsonb, text or bytea.';
   end if;
-end $$;
-
-create or replace function mbus._recreate_queue(
-  p_queue mbus.queue, p_slots integer, p_is_roles_security_model boolean, p_payload regtype) returns void
-language plpgsql set search_path from current as $$
-begin
-  if p_queue.payload <> p_payload::text then
-    raise exception 'queue "%" exists with payload %', p_queue.name, p_queue.payload
-      using errcode = 'MB003', hint = 'A payload cannot be changed. Create a queue with another name, or drop this one first.';
-  end if;
-  if p_queue.slots <> p_slots then
-    raise notice 'queue "%" keeps its ncons %', p_queue.name, p_queue.slots;
-  end if;
-  if p_queue.is_roles_security_model and not p_is_roles_security_model then
-    raise notice 'queue "%" keeps its roles', p_queue.name
-      using hint = format('To make it a plain queue: select mbus.alter_queue(%L, is_roles_security_model => false).', p_queue.name);
-  end if;
-  perform mbus._secure_queue(p_queue.id, p_is_roles_security_model or p_queue.is_roles_security_model);
 end $$;
 
 -- Changes a queue; null keeps a setting unchanged.  Messages stay.

@@ -147,7 +147,8 @@ begin
     'branches', mbus._branches('postn_' || p_queue.mode, p_queue, v_default, v_values || v_hits)) || v_hits);
   execute mbus._fill('post', v_values || jsonb_build_object(
     'conform', replace(v_conform, 'd)', '$1)'),
-    'put', mbus._fill(case when p_queue.has_followers then 'post_put_followed' else 'post_put' end, v_values),
+    'put', mbus._fill('post_put', v_values || jsonb_build_object(
+      'follow', case when p_queue.has_followers then mbus._fill('post_follow', v_values) end)),
     'plain', mbus._fill(case when p_queue.has_followers then 'post_plain_followed' else 'post_plain_' || p_queue.mode end,
       v_values || jsonb_build_object(
       'branches', case p_queue.mode when 'direct' then mbus._branches('post_direct', p_queue, v_default, v_values) end))));

@@ -74,43 +74,35 @@ language sql volatile set search_path from current as $$
   where life > 0 order by life
 $$;
 
--- Takes messages in order of posting.  Each table is read with a snapshot of its own, so a message committed between two reads may
--- come after its successor, once, when the ring rotates.
-create or replace function mbus._temporary_take(p_name text, p_amount integer) returns setof mbus.parcel
+-- Takes messages in order of posting, and waits for the first one.  Each table is read with a snapshot of its own, so a message
+-- committed between two reads may come after its successor, once, when the ring rotates.  The pauses are real time, and can be
+-- cancelled like any statement.
+create or replace function mbus._await_temporary(p_name text, p_amount integer, p_wait interval) returns setof mbus.parcel
 language plpgsql rows 100 set search_path from current as $$
 declare
   v_missing integer := p_amount;
   v_found   bigint;
   v_slot    integer;
-begin
-  for v_slot in select * from mbus._tempq_slots() loop
-    exit when v_missing <= 0;
-    case v_slot
-      when 0 then return query select * from mbus._tempq_take_0(p_name, v_missing);
-      when 1 then return query select * from mbus._tempq_take_1(p_name, v_missing);
-      else return query select * from mbus._tempq_take_2(p_name, v_missing);
-    end case;
-    get diagnostics v_found = row_count;
-    v_missing := v_missing - v_found;
-  end loop;
-end $$;
-
--- The same, waiting for the first one.  Each attempt has a snapshot of its own.  The pauses are real time,
--- and can be cancelled like any statement.
-create or replace function mbus._await_temporary(p_name text, p_amount integer, p_wait interval) returns setof mbus.parcel
-language plpgsql rows 100 set search_path from current as $$
-declare
-  v_until timestamptz;
-  v_left  double precision;
-  v_pause double precision := 0.001;
+  v_until   timestamptz;
+  v_left    double precision;
+  v_pause   double precision := 0.001;
 begin
   perform mbus._check_amount(p_amount);
   perform mbus._check_isolation();
   perform mbus._check_interval('wait', p_wait, false, 'wait must be between zero and 1000 years.');
   v_until := clock_timestamp() + coalesce(p_wait, '0');
   loop
-    return query select * from mbus._temporary_take(p_name, p_amount);
-    exit when found or p_amount = 0;
+    for v_slot in select * from mbus._tempq_slots() loop
+      exit when v_missing <= 0;
+      case v_slot
+        when 0 then return query select * from mbus._tempq_take_0(p_name, v_missing);
+        when 1 then return query select * from mbus._tempq_take_1(p_name, v_missing);
+        else return query select * from mbus._tempq_take_2(p_name, v_missing);
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+    exit when v_missing < p_amount or p_amount = 0;
     v_left := extract(epoch from v_until - clock_timestamp());
     exit when v_left <= 0;
     perform pg_sleep(least(v_pause, v_left));

@@ -1,4 +1,5 @@
-  if v_accepted.parcel is null then    -- delayed, or a message with this key is there already
-    return '{queue}.' || v_accepted.number || '@{node}';
+  -- Of a row, "is not null" would ask whether every column has a value.
+  if not v_accepted.parcel is null then    -- neither set aside nor a repetition
+    v_accepted.number := mbus._put_{queue}(v_accepted.parcel);
   end if;
-  return '{queue}.' || mbus._put_{queue}(v_accepted.parcel) || '@{node}';
+{follow}  return '{queue}.' || v_accepted.number || '@{node}';
