@@ -2,9 +2,8 @@
 -- messages, raises the hints, rotates and reclaims slots.  Returns one row per queue that it changed,
 -- of those that the caller has permission for.  With a name, only that queue.
 --
--- The bus is correct without it.  Any session may call it, about twice a second, in its own
--- transaction; concurrent calls share the work.  Locks: the queue's advisory lock and the tables
--- that are truncated, all without waiting.
+-- The bus is correct without it.  Any session may call it, about twice a second, in its own transaction; concurrent calls share the work.
+-- Locks: the queue's advisory lock and the tables that are truncated, all without waiting.
 create or replace function mbus.maintain(qname text default null)
 returns table (queue text, rotated bigint, reclaimed bigint, released bigint, ended bigint, expired bigint, settled bigint)
 language plpgsql security definer set search_path from current as $$

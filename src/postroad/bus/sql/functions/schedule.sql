@@ -74,14 +74,13 @@ end $$;
 
 -- Adds to the history of a schedule, which keeps 100 runs.
 create or replace function mbus._note_run(p_name text, p_planned timestamptz, p_outcome text, p_iid text, p_error text) returns void
-language plpgsql set search_path from current as $$
-begin
+language sql set search_path from current as $$
   insert into mbus.schedule_run (schedule, planned_at, ran_at, outcome, iid, error)
   values (p_name, p_planned, mbus.now(), p_outcome, p_iid, p_error);
   delete from mbus.schedule_run r
   where r.schedule = p_name
-    and r.id <= (select o.id from mbus.schedule_run o where o.schedule = p_name order by o.id desc offset 100 limit 1);
-end $$;
+    and r.id <= (select o.id from mbus.schedule_run o where o.schedule = p_name order by o.id desc offset 100 limit 1)
+$$;
 
 -- Posts the runs that are due, up to 100 of each schedule.  A run that cannot be posted is noted and not repeated; a schedule
 -- whose next run cannot be computed, because its time zone is gone, is paused.

@@ -231,9 +231,8 @@ begin
   return p_headers;
 end $$;
 
--- Checks a post under a given iid.  The iid must be reserved by get_iid, or belong to a message that the current
--- transaction took: then the post gives the message back to the same consumers, or moves it to the user's own dead
--- message queue, from where it can return under its iid.
+-- Checks a post under a given iid, reserved by get_iid or of a message that the current transaction took: then the post gives the message
+-- back to the same consumers, or moves it to the user's own dead message queue, from where it can return under its iid.
 --   number         the message's number in this queue; null for an iid of another queue
 --   recipients     consumers that it returns to; null: not decided
 --   trail          of a moved message: its iid and the consumers to return it to
@@ -289,10 +288,8 @@ begin
   end if;
 end $$;
 
--- The first message of another priority, of a group, or that others wait for, and the first follower, change the queue's
--- functions.  p_feature: high, low, groups, waiters or followers.
--- A transaction that has used the queue before may still run the old functions.  Those leave messages of
--- groups alone, so that no order is broken; the next transaction takes them.
+-- Changes the queue's functions with the first message that needs it: p_feature is high, low, groups, waiters or followers.
+-- A transaction that has used the queue before may still run the old functions, which leave messages of groups alone.
 create or replace function mbus._add_feature(p_queue_id integer, p_feature text) returns void
 language plpgsql set search_path from current as $$
 declare

@@ -31,13 +31,10 @@ create or replace function mbus._set_aside(
 language plpgsql stable security definer set search_path from current as $$
 begin
   select count(*) into delayed from (
-    select from mbus.delayed d
-    where d.queue_id = p_queue.id and mbus._is_for(p_consumer.id, d.consumer_id, d.recipients)
-    limit 10000) w;
+    select from mbus.delayed d where d.queue_id = p_queue.id and mbus._is_for(p_consumer.id, d.consumer_id, d.recipients) limit 10000) w;
   select count(*) into blocked from (
     select from mbus.blocked b
-    where b.queue_id = p_queue.id and b.released_by is null and mbus._is_for(p_consumer.id, null, b.recipients)
-    limit 10000) w;
+    where b.queue_id = p_queue.id and b.released_by is null and mbus._is_for(p_consumer.id, null, b.recipients) limit 10000) w;
   select count(*) into dmq from (select from mbus.dmq d where d.consumer_id = p_consumer.id limit 10000) w;
   is_estimate := greatest(delayed, blocked, dmq) = 10000;
 end $$;

@@ -1,16 +1,11 @@
--- Consumers with a cursor (contract cursor): a batch is taken from the log of a fanout queue, and an inserted row records how far the consumer
--- has read.  No row of a message is locked, changed or deleted.
---
--- The cursor is kept per table of the ring, in the consumer's narrow table beside it, in rows with a negative id; all other
--- statements search from id 0 on.
+-- Consumers with a cursor, see README.md.  No row of a message is locked, changed or deleted: the cursor is kept per table of the ring, in
+-- the consumer's narrow table beside it, in rows with a negative id; all other statements search from id 0 on.
 --   id = -n, origin null  the log of this cell has been read up to id n; the smallest id is the cursor
 --   id = -n, origin 0     message n was taken by its iid before the cursor passed it
 -- Rows with a positive id are messages that came back, were delayed, redriven or replayed: they are taken first, as by other consumers.
 -- So a log row with an origin is not for the cursor.  Both tables of a slot are truncated together.
 --
--- A take reads up to an id such that all transactions that drew it or a smaller one have ended, as hints are raised: so messages
--- are taken in order of their ids, and one that is committed late is never passed.  A transaction that has posted and stays open keeps
--- later messages back.
+-- A take reads up to the settled id, so one that is committed late is never passed; a transaction that stays open keeps later messages back.
 -- Locks: an advisory lock (consumer id, 0), tried by takes and waited for by takes of one message.
 
 create or replace function mbus._is_cursor(p_consumer_id integer) returns boolean

@@ -32,8 +32,7 @@ begin
 end $$;
 
 -- Truncates those of three tables that are empty, and returns the one to open next when the current one is full.  When none is free, the
--- rows of the smaller one are moved to the current one, 5,000 per call, once that has grown to the same size: so each row is moved
--- seldom, and dead rows need no more space than live ones.
+-- rows of the smaller one are moved to the current one, 5,000 per call, once that has grown to the same size.
 --   p_live  the condition for rows that are still needed
 -- Locks: access exclusive on what is truncated; others wait for it, or it for them, for 20 milliseconds at most.
 create or replace function mbus._free_segment(p_table text, p_current bigint, p_live text) returns bigint

@@ -23,14 +23,11 @@ $$;
 create or replace function mbus._bury_copy(
   p_destination_id integer, p_parcel mbus.parcel, p_headers hstore, p_error text) returns void
 language plpgsql set search_path from current as $$
-declare
-  v_consumer integer;
 begin
-  select c.id into v_consumer from mbus.consumer c where c.queue_id = p_destination_id
-  order by c.name <> 'default', c.id limit 1;
   p_parcel.headers := p_headers;
-  perform mbus._bury(v_consumer, p_parcel,
-    (select nextval(q.position) from mbus.queue q where q.id = p_destination_id), p_error);
+  perform mbus._bury(c.id, p_parcel, nextval(c.position), p_error)
+  from (select n.id, q.position from mbus.queue q join mbus.consumer n on n.queue_id = q.id
+        where q.id = p_destination_id order by n.name <> 'default', n.id limit 1) c;
 end $$;
 
 -- Copies a message to the temporary consumers of its queue.  They may see only what consumer default gets, so its selector decides

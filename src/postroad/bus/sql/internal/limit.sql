@@ -211,12 +211,12 @@ end $$;
 create or replace function mbus._key_rest(p_queue mbus.queue, p_limit mbus.consumer_limit, p_value text, p_tables jsonb) returns integer
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
-  v_rest   integer := 2147483647;
+  v_rest   integer;
   v_leased bigint;
   v_table  record;
   v_is_locked boolean;
 begin
-  if coalesce(p_limit.key_rate, p_limit.key_concurrency) is null then return v_rest; end if;
+  if coalesce(p_limit.key_rate, p_limit.key_concurrency) is null then return 2147483647; end if;
   -- The rate is read before the lock, too: it is held to the end of the transaction, and not for a key whose rate is used up.
   foreach v_is_locked in array '{false,true}'::boolean[] loop
     if v_is_locked and not pg_try_advisory_xact_lock(hashtextextended(p_value, p_limit.consumer_id)) then return 0; end if;

@@ -69,10 +69,8 @@ exception when invalid_text_representation then
     using errcode = 'MB012', hint = 'It is an iid, or the text of an array of iids, such as {orders.1@k3f9q2,orders.2@k3f9q2}.';
 end $$;
 
--- Returns a queue named in consume_after, if the session's user may post to it or consume from it.  Waiting for a message
--- locks it and changes the functions of its queue.  A queue that is unknown gets the same answer as one that is forbidden,
--- so that the names of closed queues and the iids in them cannot be probed.
--- Raises MB001 (for administrators only), MB013.
+-- Returns a queue named in consume_after, if the session's user may post to it or consume from it.  An unknown queue gets the same
+-- answer as one that is forbidden, so that names of closed queues cannot be probed: MB001 (for administrators only), MB013.
 create or replace function mbus._check_named(p_queue text) returns mbus.queue
 language plpgsql stable set search_path from current as $$
 begin
@@ -183,8 +181,7 @@ begin
   perform mbus._let_go(p_queue_id, p_consumer_id, p_numbers);
 end $$;
 
--- Releases the messages that wait for these.  After 100 successors the rest is left to maintenance, so that a consumer
--- does not have to release thousands of them.
+-- Releases the messages that wait for these.  After 100 of them the rest is left to maintenance.
 create or replace function mbus._let_go(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare

@@ -1,5 +1,3 @@
--- Parcels: messages on their way onto a queue or from it.
-
 -- A row of delayed, blocked, leased or dmq as a parcel.
 create or replace function mbus._parcel(p_row anyelement) returns mbus.parcel
 language plpgsql stable set search_path from current as $$

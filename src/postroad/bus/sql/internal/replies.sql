@@ -1,5 +1,3 @@
--- The sending of answers, see functions/reply.sql.
-
 -- The answer as a parcel without data.  Reading the deadline refuses a header that is no time.
 create or replace function mbus._answer(p_request hstore, p_headers hstore, p_properties hstore) returns mbus.parcel
 language plpgsql stable set search_path from current as $$

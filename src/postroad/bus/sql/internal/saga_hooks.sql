@@ -58,12 +58,11 @@ $$;
 
 -- Called by mbus.take of a message that does not exist.  A handler that comes too late for the bung wanted to abort as well.
 create or replace function mbus._saga_missed(p_queue_id integer, p_number bigint) returns void
-language plpgsql set search_path from current set enable_seqscan = off as $$
-begin
+language sql set search_path from current set enable_seqscan = off as $$
   insert into mbus.saga_note (saga_id, kind, error)
   select g.id, 'bung', 'the bung was taken' from mbus.saga g
-  where g.queue_id = p_queue_id and g.bung_number = p_number and g.cancelled_at is not null and g.finished_at is null;
-end $$;
+  where g.queue_id = p_queue_id and g.bung_number = p_number and g.cancelled_at is not null and g.finished_at is null
+$$;
 
 -- Messages of sagas died, or (p_is_lost) disappeared without having been handled; of one consumer or (null) of all.  A forward step
 -- that died ends the saga; a compensation is parked.

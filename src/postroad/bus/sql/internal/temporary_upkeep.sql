@@ -72,9 +72,8 @@ begin
   perform setval('mbus.tempq_opened', v_now);
 end $$;
 
--- Ends the life of a sealed table that is empty, so that sessions no longer read it.
--- Locks: share on the table, tried.  Under it no session writes there, so rows that are not visible do not exist; a session
--- that waits to insert finds the life ended and writes to the tail.
+-- Ends the life of a sealed table that is empty, so that sessions no longer read it.  Locks: share on the table, tried.  Under it no
+-- session writes there; one that waits to insert finds the life ended and writes to the tail.
 create or replace function mbus._seal_off_tempq(p_slot integer) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -88,8 +87,7 @@ begin
     raise lock_not_available;    -- gives the lock back
   end if;
   perform setval(format('mbus.tempq_life_%s', p_slot)::regclass, 0);
-exception when lock_not_available then
-  return;
+exception when lock_not_available then null;
 end $$;
 
 -- Locks: access exclusive on the table, tried.  Only sessions that began to read before its life ended hold it.
@@ -98,6 +96,5 @@ language plpgsql set search_path from current as $$
 begin
   execute format('lock table mbus.tempq_%s in access exclusive mode nowait', p_slot);
   execute format('truncate mbus.tempq_%s', p_slot);
-exception when lock_not_available then
-  return;
+exception when lock_not_available then null;
 end $$;
