@@ -4,7 +4,7 @@
 
 -- Gives the key of a message to it, and returns null; or returns the number of the pending message that has the key.
 --   p_due_at  of a debounced message: a message with the key that is still delayed is replaced by it and then due at that time
--- Locks: the row of the key where it is written; the pending message (key share), so that no consumer takes it before the caller commits.
+-- Locks: the row of the key where it is written; the pending message (key share), so that no consumer takes or acks it before the caller commits.
 create or replace function mbus._hold_key(p_queue mbus.queue, p_parcel mbus.parcel, p_number bigint, p_due_at timestamptz) returns bigint
 language plpgsql set search_path from current as $$
 declare
