@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from postroad.bus import calls, dead_calls, schedule_calls, view_calls
+from postroad.bus import calls, dead_calls, queue_calls, schedule_calls, view_calls
 from postroad.bus.call import Awaiting, Blocking, Method, Methods
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.parameters import Duration, length
@@ -27,20 +27,20 @@ class BusMethods(Methods, Generic[C, P, S]):
     _runner_type: type[AsyncRunner]
     _subscription: type[S]
 
-    # Signatures and contracts are those of the functions in `calls`.
-    create_queue = Method(calls.create_queue)
-    alter_queue = Method(calls.alter_queue)
-    drop_queue = Method(calls.drop_queue)
-    create_consumer = Method(calls.create_consumer)
-    drop_consumer = Method(calls.drop_consumer)
-    alter_consumer = Method(calls.alter_consumer)
-    limit_consumer = Method(calls.limit_consumer)
-    pause = Method(calls.pause)
-    resume = Method(calls.resume)
-    replay = Method(calls.replay)
-    count_replay = Method(calls.count_replay)
-    stop_replay = Method(calls.stop_replay)
-    continue_replay = Method(calls.continue_replay)
+    # Signatures and contracts are those of the functions in the modules `calls`, `queue_calls` …
+    create_queue = Method(queue_calls.create_queue)
+    alter_queue = Method(queue_calls.alter_queue)
+    drop_queue = Method(queue_calls.drop_queue)
+    create_consumer = Method(queue_calls.create_consumer)
+    drop_consumer = Method(queue_calls.drop_consumer)
+    alter_consumer = Method(queue_calls.alter_consumer)
+    limit_consumer = Method(queue_calls.limit_consumer)
+    pause = Method(queue_calls.pause)
+    resume = Method(queue_calls.resume)
+    replay = Method(queue_calls.replay)
+    count_replay = Method(queue_calls.count_replay)
+    stop_replay = Method(queue_calls.stop_replay)
+    continue_replay = Method(queue_calls.continue_replay)
 
     get_iid = Method(calls.get_iid)
     post = Method(calls.post)
@@ -63,10 +63,10 @@ class BusMethods(Methods, Generic[C, P, S]):
     extend_many = Method(calls.extend_many)
     release_many = Method(calls.release_many)
 
-    create_trigger = Method(calls.create_trigger)
-    drop_trigger = Method(calls.drop_trigger)
-    create_temporary_queue = Method(calls.create_temporary_queue)
-    create_temporary_consumer = Method(calls.create_temporary_consumer)
+    create_trigger = Method(queue_calls.create_trigger)
+    drop_trigger = Method(queue_calls.drop_trigger)
+    create_temporary_queue = Method(queue_calls.create_temporary_queue)
+    create_temporary_consumer = Method(queue_calls.create_temporary_consumer)
     consume_temporary = Method(calls.consume_temporary)
     clear_tempq = Method(calls.clear_tempq)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from psycopg import AsyncConnection
 
-from postroad.bus import calls, dead_calls, rows, saga_calls, schedule_calls
+from postroad.bus import dead_calls, queue_calls, rows, saga_calls, schedule_calls
 from postroad.bus import payload as payloads
 from postroad.bus.browse import State
 from postroad.bus.call import AnyCall, Call, named, sql
@@ -59,18 +59,18 @@ redrive = _operation(
     iid="Only this message.",
 )
 pause = _operation(
-    calls.pause,
+    queue_calls.pause,
     'postroad bus pause orders --consumer billing --reason "the ERP is down"',
     consumer="Only this consumer, not the whole queue.",
     reason=_REASON,
 )
 resume = _operation(
-    calls.resume,
+    queue_calls.resume,
     "postroad bus resume orders --consumer billing",
     consumer="Only this consumer, if it was paused itself.",
 )
 limit = _operation(
-    calls.limit_consumer,
+    queue_calls.limit_consumer,
     "postroad bus limit orders --consumer billing --rate 50 --key partner",
     consumer="The consumer.",
     rate="Messages per second.",
@@ -80,8 +80,8 @@ limit = _operation(
     key_rate="Messages per second of each key.",
     key_concurrency="Messages of each key held at the same time.",
 )
-stop_replay = _operation(calls.stop_replay, "postroad bus replays stop 7")
-continue_replay = _operation(calls.continue_replay, "postroad bus replays continue 7")
+stop_replay = _operation(queue_calls.stop_replay, "postroad bus replays stop 7")
+continue_replay = _operation(queue_calls.continue_replay, "postroad bus replays continue 7")
 run_now = _operation(schedule_calls.run_now, "postroad bus schedules run-now nightly")
 unschedule = _operation(schedule_calls.unschedule, "postroad bus schedules remove nightly")
 pause_schedule = _operation(

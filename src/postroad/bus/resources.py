@@ -8,7 +8,14 @@ from typing import Any
 from postroad.bus import operations
 from postroad.bus.browse import STATES, browse, find_messages
 from postroad.bus.client import AsyncBus
-from postroad.bus.errors import QueueNotFound, SagaNotFound, ScheduleNotFound
+from postroad.bus.errors import QueueNotFound, ScheduleNotFound
+
+# These belong to the lists and actions of the bus as well.
+from postroad.bus.saga_resources import CANCEL as CANCEL
+from postroad.bus.saga_resources import RETRY as RETRY
+from postroad.bus.saga_resources import SAGAS as SAGAS
+from postroad.bus.saga_resources import SETTLE as SETTLE
+from postroad.bus.saga_resources import STUCK_SAGAS as STUCK_SAGAS
 from postroad.operate import (
     Action,
     Column,
@@ -23,7 +30,6 @@ from postroad.operate import (
 MAX_DATA_CHARACTERS = 1_000
 # The column of the time that belongs to a state of a message.
 TIMES = {"delayed": "due_at", "leased": "leased_until", "dead": "died_at"}
-SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
 
 QUEUES = Resource(
     "bus.queues",
@@ -395,40 +401,6 @@ WAITS = Resource(
     is_descending=False,
 )
 
-SAGAS = Resource(
-    "saga.sagas",
-    "saga",
-    "mbus.saga_list",
-    "List sagas, the latest first.",
-    (
-        Column("id", "ID", "ID", "id"),
-        Column("saga", "Saga", "Сага"),
-        Column("state", "State", "Состояние", "state", is_nullable=False),
-        Column("steps", "Steps", "Шаги", "number"),
-        Column("done", "Done", "Выполнено", "number"),
-        Column("is_late", "Late", "Опаздывает", "boolean", is_listed=False),
-        Column("error", "Error", "Ошибка"),
-        Column("created_at", "Created", "Создана", "moment"),
-        Column("finished_at", "Finished", "Завершена", "moment"),
-        Column("deadline", "Deadline", "Крайний срок", "moment", is_listed=False),
-    ),
-    (
-        Filter("state", "State", "Состояние", "Only in this state.", choices=SAGA_STATES),
-        Filter("saga", "Saga", "Сага", "Only with this name."),
-    ),
-    example="postroad saga list --state stuck",
-    missing=SagaNotFound,
-)
-
-# For frequent reads: without the steps of each saga.
-STUCK_SAGAS = replace(
-    SAGAS,
-    name="saga.stuck",
-    source="(select saga_id as id, saga, saga_state as state, steps, steps_done as done,"
-    " false as is_late, created_at, finished_at, deadline, error"
-    " from mbus.sagas(state => 'stuck', amt => 1000))",
-)
-
 RUNS = (
     Column("planned_at", "Planned", "По плану", "moment"),
     Column("ran_at", "Ran", "Выполнено", "moment"),
@@ -599,32 +571,4 @@ PURGE_MESSAGES = Action(operations.purge_messages, "{count} {be} deleted", MESSA
 TAKE = Action(operations.take, "{iid} {be} removed", MESSAGES, "Remove", "Удалить",
               columns={"iid": "iid"}, when={"state": STATES[:-1]}, is_danger=True)  # fmt: skip
 DEAD_ACTIONS = (REDRIVE_DEAD, MOVE_DEAD, PURGE_DEAD, EDIT_DEAD)
-CANCEL = Action(
-    operations.cancel,
-    "the rollback of saga {saga_id} {be} started",
-    SAGAS,
-    "Cancel the saga",
-    "Отменить сагу",
-    result="is_begun",
-    unchanged="saga {saga_id} was already rolled back",
-    needs=("by",),
-    when={"state": ("running",)},
-    is_danger=True,
-)
-RETRY = Action(
-    operations.retry,
-    "{retried} {be} redriven",
-    SAGAS,
-    "Retry dead messages",
-    "Повторить недоставленные",
-    result="retried",
-    when={"state": ("stuck",)},
-)
-SETTLE = Action(
-    operations.settle,
-    "step {step} of saga {saga_id} {be} settled",
-    SAGAS,
-    result="is_settled",
-    unchanged="saga {saga_id} is not stuck at step {step}",
-)
 QUEUE_ACTIONS = (CREATE, DROP, PAUSE, RESUME, LIMIT, REDRIVE, RETAIN, REPLAY, TRACK, SCHEMA)

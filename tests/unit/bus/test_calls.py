@@ -4,7 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from postroad.bus import ForeignIid, InvalidArgument, Lease, NameTooLong, WrongPayload, calls
+from postroad.bus import (
+    ForeignIid,
+    InvalidArgument,
+    Lease,
+    NameTooLong,
+    WrongPayload,
+    calls,
+    queue_calls,
+)
 from postroad.bus.parameters import function, queue_of
 from postroad.bus.payload import array, parameter
 
@@ -77,10 +85,10 @@ def test_leases_are_answered_together() -> None:
 
 
 def test_only_hstore_queues_leave_the_type_to_the_default() -> None:
-    assert "regtype" not in calls.create_queue("orders", 8, False, "hstore").text
-    assert "regtype" in calls.create_queue("orders", 8, False, "bytea").text
+    assert "regtype" not in queue_calls.create_queue("orders", 8, False, "hstore").text
+    assert "regtype" in queue_calls.create_queue("orders", 8, False, "bytea").text
     with pytest.raises(InvalidArgument, match="xml"):
-        calls.create_queue("orders", 8, False, "xml")  # type: ignore[arg-type]
+        queue_calls.create_queue("orders", 8, False, "xml")  # type: ignore[arg-type]
 
 
 def test_payloads_are_adapted_or_refused() -> None:
