@@ -12,8 +12,9 @@ from postroad.alerts.resources import ACK, ALERTS, CHANNELS, HANDLING
 from postroad.console.frame import page
 from postroad.console.incidents import INCIDENTS, Incident, from_alert, open_alerts
 from postroad.console.markup import Markup, address, element, joined, link, moment
+from postroad.console.parts.actions import bulk_buttons
 from postroad.console.parts.lists import severity_badge, tabs
-from postroad.console.parts.resources import bulk_buttons, show_resource
+from postroad.console.parts.resources import show_resource
 from postroad.console.view import View
 from postroad.operate import Row
 

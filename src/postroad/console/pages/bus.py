@@ -24,19 +24,17 @@ from postroad.console.markup import (
     rate,
 )
 from postroad.console.pages.bus_actions import post_button
+from postroad.console.parts.actions import action_buttons, ask_all, title_of
 from postroad.console.parts.charts import Line, line_chart, spark
 from postroad.console.parts.dialogs import action_button
 from postroad.console.parts.lists import empty, figures, tabs
 from postroad.console.parts.resources import (
-    action_buttons,
-    ask_all,
     detail_facts,
     list_page,
     open_row,
     part_table,
     resource_table,
     show_resource,
-    title_of,
 )
 from postroad.console.resources import SERVICES
 from postroad.console.view import View

@@ -11,8 +11,8 @@ from nicegui import ui
 from postroad.bus import BusError, Queue, WrongPayload, browse
 from postroad.bus import payload as payloads
 from postroad.bus.resources import EDIT_DEAD, MOVE_MESSAGES, REDRIVE_MESSAGES, TAKE
+from postroad.console.parts.actions import action_buttons
 from postroad.console.parts.dialogs import action_button, ask, field
-from postroad.console.parts.resources import action_buttons
 from postroad.console.view import BAD, View
 from postroad.operate import Row
 

@@ -12,18 +12,11 @@ from nicegui import ui
 
 from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, badge, card, element, facts, number
+from postroad.console.parts.actions import action_buttons, ask_action, title_of
 from postroad.console.parts.charts import Line, line_chart
 from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import figures
-from postroad.console.parts.resources import (
-    action_buttons,
-    ask_action,
-    detail_facts,
-    open_row,
-    part_table,
-    show_resource,
-    title_of,
-)
+from postroad.console.parts.resources import detail_facts, open_row, part_table, show_resource
 from postroad.console.view import View
 from postroad.coordination import status
 from postroad.coordination.resources import CANCEL, EVENTS, READERS, RETRY, SKIP

@@ -27,9 +27,9 @@ from postroad.console.markup import (
     pretty,
 )
 from postroad.console.pages.graphs import live_graph
+from postroad.console.parts.actions import action_buttons
 from postroad.console.parts.lists import download_note, empty, figures
 from postroad.console.parts.resources import (
-    action_buttons,
     detail_facts,
     history_of,
     list_page,

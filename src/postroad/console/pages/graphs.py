@@ -14,9 +14,9 @@ from postroad.bus.resources import CANCEL, RETRY, SAGAS, WAITS
 from postroad.bus.saga_picture import mermaid
 from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, link
+from postroad.console.parts.actions import action_buttons
 from postroad.console.parts.resources import (
     Cells,
-    action_buttons,
     detail_facts,
     open_row,
     part_table,

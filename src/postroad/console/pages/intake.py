@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, element, joined, link, number
 from postroad.console.pages.messages import copies_card
+from postroad.console.parts.actions import action_buttons
 from postroad.console.parts.resources import (
-    action_buttons,
     detail_facts,
     history_of,
     list_page,

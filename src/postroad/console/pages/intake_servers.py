@@ -11,8 +11,9 @@ from nicegui import ui
 from postroad.console.frame import page
 from postroad.console.gate import PREFIX
 from postroad.console.markup import Markup, address, badge, element, link, number
+from postroad.console.parts.actions import action_buttons
 from postroad.console.parts.dialogs import action_button, ask, field, press_button
-from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
+from postroad.console.parts.resources import detail_facts, open_row, show_resource
 from postroad.console.view import BAD, GOOD, View
 from postroad.intake import operations
 from postroad.intake.credentials import Credentials

@@ -32,6 +32,7 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus import COUNTED
 from postroad.console.pages.bus_actions import message_buttons
+from postroad.console.parts.actions import ask_all
 from postroad.console.parts.charts import spark
 from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import (
@@ -43,7 +44,7 @@ from postroad.console.parts.lists import (
     search_field,
     tabs,
 )
-from postroad.console.parts.resources import ask_all, part_table, show_resource
+from postroad.console.parts.resources import part_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Column, Row
 
