@@ -1,4 +1,4 @@
-"""Refuses tracked files that name a package registry's host or a folder of one machine."""
+"""Refuses long modules, and files that name a package registry's host or a machine's folder."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ FORBIDDEN = re.compile(
     )
 )
 
+MAX_LINES = 600
+# Users copy this file into their own code, so it stays in one piece.
+LONG = {"src/postroad/exchange/client/standalone.py"}
+
 
 def main() -> int:
     tracked = subprocess.run(
@@ -34,7 +38,12 @@ def main() -> int:
         file = ROOT / name
         if not file.is_file() or file.suffix in {".png", ".svg"}:
             continue
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        is_module = name.startswith("src/") and file.suffix in {".py", ".sql"}
+        if is_module and len(lines) > MAX_LINES and name not in LONG:
+            print(f"{name}: {len(lines)} lines; split what has more than {MAX_LINES}")
+            bad += 1
+        for number, line in enumerate(lines, start=1):
             if FORBIDDEN.search(line):
                 print(f"{name}:{number}: names a registry's host or a machine's folder")
                 bad += 1
