@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
 import signal
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from postroad.testing import wait_until
@@ -22,12 +24,10 @@ class Pair(World):
         self._chance = random.Random(7)
         ports = [free_port(), free_port()]
         self._servers = {port: self._serve(port) for port in ports}
-        (configuration,) = re.findall(r"```haproxy\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        for documented, port in zip(("8420", "8421", "8422"), (self.port, *ports), strict=True):
-            configuration = configuration.replace(f"127.0.0.1:{documented}", f"127.0.0.1:{port}")
-        self._file = self.root.with_name(f"{self.root.name}.haproxy")
-        self._file.write_text(configuration)
-        self._balancer = subprocess.Popen(["haproxy", "-db", "-f", self._file])
+        self._balancer = contextlib.ExitStack()
+        self._balancer.enter_context(
+            balancing(self.port, ports, self.root.with_name(f"{self.root.name}.haproxy"))
+        )
         return True
 
     def _serve(self, port: int) -> int:
@@ -50,14 +50,28 @@ class Pair(World):
                     self._servers[port] = self._serve(port)
 
     def close(self) -> None:
-        self._balancer.terminate()
-        self._balancer.wait()
+        self._balancer.close()
         for pid in self._servers.values():
             if _is_running(pid):
                 os.kill(pid, signal.SIGKILL)
                 wait_until(lambda pid=pid: not _is_running(pid), what="the server gone")
-        self._file.unlink()
         super().close()
+
+
+@contextlib.contextmanager
+def balancing(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
+    """Run HAProxy before two servers, with the configuration of the documentation."""
+    (configuration,) = re.findall(r"```haproxy\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    for documented, used in zip(("8420", "8421", "8422"), (port, *servers), strict=True):
+        configuration = configuration.replace(f"127.0.0.1:{documented}", f"127.0.0.1:{used}")
+    file.write_text(configuration)
+    process = subprocess.Popen(["haproxy", "-db", "-f", file])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+        file.unlink()
 
 
 def _is_running(pid: int) -> bool:

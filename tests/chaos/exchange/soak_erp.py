@@ -1,24 +1,30 @@
 """Instances of an ERP for the soak, each a process of its own that is killed without warning.
 
-Reads one JSON object per line: port, token, database, dsn. Forks an instance and answers its pid.
-The ERP's own database is PostgreSQL: the effect of each message and the marker commit together, and
-whoever comes later asks the marker by a tombstone.
+Reads one JSON object per line: port, token, database, dsn, gaps. Forks an instance and answers its
+pid. `gaps` is a file with the time of the database's last answer and the longest time between two,
+which an instance continues where its predecessor was killed. The ERP's own database is PostgreSQL:
+the effect of each message and the marker commit together, and whoever comes later asks the marker
+by a tombstone.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import mmap
 import os
 import signal
+import struct
 import sys
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 import psycopg
 
 PAUSE_SECONDS = 0.05
+GAPS = struct.Struct("dd")
 
 INSTALL = (
     "create table if not exists effect (id text, process text);"
@@ -29,7 +35,9 @@ INSTALL = (
 class Instance:
     """Works processes off until it is killed."""
 
-    def __init__(self, port: int, token: str, database: str, dsn: str) -> None:
+    def __init__(self, port: int, token: str, database: str, dsn: str, gaps: str) -> None:
+        with Path(gaps).open("r+b") as file:
+            self._gaps = mmap.mmap(file.fileno(), GAPS.size)
         self._port = port
         self._headers = {"Authorization": f"Bearer {token}"}
         self._database = database
@@ -95,12 +103,19 @@ class Instance:
                 answer = self._line.getresponse()
                 found: dict[str, Any] = json.loads(answer.read())
                 if answer.status == 200:
+                    self._record_answer()
                     return found
                 if answer.status < 500:
                     raise SystemExit(f"{path}: {answer.status} {found}")
             except (OSError, http.client.HTTPException, ValueError):
                 self._line = None
                 time.sleep(PAUSE_SECONDS)
+
+    def _record_answer(self) -> None:
+        # The clock is that of the machine, so it continues over the processes.
+        now = time.monotonic()
+        last, longest = GAPS.unpack_from(self._gaps)
+        GAPS.pack_into(self._gaps, 0, now, max(longest, now - last))
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
 """Random kills of the server and of the ERP's instances: nothing is lost, nothing is doubled.
 
-`make stress ARGS="-k under_random_kills"` runs it with 100,000 messages.
+`make stress ARGS="-k under_random_kills"` runs it with 100,000 messages and 200 kills of a server.
+The kills are distributed over the messages, so all of them happen under load. The figures are
+printed and written to `.cache/soak/`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ import pytest
 from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer, wait_until
 from tests.chaos.exchange.pair import Pair
-from tests.chaos.exchange.soak_erp import INSTALL
+from tests.chaos.exchange.soak_erp import GAPS, INSTALL, PAUSE_SECONDS
 from tools.crash_table.world import ForkServer, World
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -33,7 +36,10 @@ IS_FULL = bool(os.environ.get("POSTROAD_STRESS"))
 MESSAGES = int(os.environ.get("POSTROAD_SOAK", "100000" if IS_FULL else "1000"))
 SENDERS = 8
 DATABASES = ("sales", "stock", "books", "staff") if IS_FULL else ("sales", "stock")
-PAUSES = (1.0, 5.0) if IS_FULL else (0.1, 0.5)
+# Of servers, and as many of instances of the ERP.
+KILLS = 200 if IS_FULL else 4
+MAX_GAP_SECONDS = 10.0
+FIGURES = Path(".cache/soak")
 SETTINGS = {
     "file_threads": 8,
     "started_timeout": "2s",
@@ -59,6 +65,12 @@ class Erps:
         with psycopg.connect(dsn) as connection:
             connection.execute(INSTALL.encode())
         self._pids: dict[str, int] = {}
+        self._gaps = {
+            database: world.root.with_name(f"{world.root.name}.{database}")
+            for database in DATABASES
+        }
+        for file in self._gaps.values():
+            file.write_bytes(GAPS.pack(time.monotonic(), 0.0))
         self.kills = 0
         # Each database is one's that only it serves: a recipient has one process at a time.
         self._tokens = dict(zip(DATABASES, world.add_clients("erp", len(DATABASES)), strict=True))
@@ -73,6 +85,7 @@ class Erps:
             "token": self._tokens[database],
             "database": database,
             "dsn": self._dsn,
+            "gaps": str(self._gaps[database]),
         }
         self._forks.stdin.write(json.dumps(wish) + "\n")
         self._forks.stdin.flush()
@@ -91,42 +104,56 @@ class Erps:
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             return connection.execute(statement.encode()).fetchall()
 
+    def longest_gap(self) -> float:
+        """Return the longest time between two answers to the instances of one database."""
+        return max(GAPS.unpack(file.read_bytes())[1] for file in self._gaps.values())
+
     def close(self) -> None:
         for pid in self._pids.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._forks.kill()
         self._forks.communicate()
+        for file in self._gaps.values():
+            file.unlink()
 
 
 def _send_all(
-    world: World, sender: int, count: int, failures: list[BaseException], gaps: list[float]
+    world: World, sender: int, sent: list[int], gaps: list[float], failures: list[BaseException]
 ) -> None:
-    longest = 0.0
+    """Send one message after another; the longest call is the longest gap of this client."""
     try:
-        for number in range(count):
+        for number in range(MESSAGES // SENDERS):
             begun = time.monotonic()
             id_ = f"s{sender}-{number}"
             database = DATABASES[number % len(DATABASES)]
             body = {"id": id_, "database": database, "body": {"n": number}}
             status, answer = world.call("phone", "POST", "/messages", body)
             assert status in (200, 201), answer
-            longest = max(longest, time.monotonic() - begun)
+            gaps[sender] = max(gaps[sender], time.monotonic() - begun)
+            sent[sender] += 1
     except BaseException as failure:  # noqa: BLE001 - told by the test
         failures.append(failure)
     finally:
-        gaps.append(longest)
         world.hang_up()
 
 
 def _kill(
-    world: World, erps: Erps, stopping: threading.Event, failures: list[BaseException]
+    world: World, erps: Erps, sent: list[int], ended: threading.Event, failures: list[BaseException]
 ) -> None:
+    """Kill servers and instances, each when a random share of the messages is sent."""
     chance = random.Random(11)
+    deeds = [True, False] * KILLS
+    chance.shuffle(deeds)
+    # A tenth of the messages is left for a killer that is late.
+    shares = sorted(chance.uniform(0, 0.9) for _ in deeds)
     try:
-        while not stopping.wait(chance.uniform(*PAUSES)):
-            # Each kind once before chance decides.
-            if not world.kills or (erps.kills and chance.random() < 0.5):
+        for is_server, share in zip(deeds, shares, strict=True):
+            while sum(sent) < share * MESSAGES and not ended.wait(PAUSE_SECONDS):
+                pass
+            if failures:
+                return
+            if is_server:
                 world.kill()
                 world.revive()
             else:
@@ -156,19 +183,19 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
     begun = time.monotonic()
     with _stage(server, kind) as (world, erps):
         failures: list[BaseException] = []
-        gaps: list[float] = []
-        given = MESSAGES // SENDERS, failures, gaps
+        sent, gaps = [0] * SENDERS, [0.0] * SENDERS
         senders = [
-            threading.Thread(target=_send_all, args=(world, number, *given))
+            threading.Thread(target=_send_all, args=(world, number, sent, gaps, failures))
             for number in range(SENDERS)
         ]
-        stopping = threading.Event()
-        killer = threading.Thread(target=_kill, args=(world, erps, stopping, failures))
+        ended = threading.Event()
+        killer = threading.Thread(target=_kill, args=(world, erps, sent, ended, failures))
         try:
             for thread in (*senders, killer):
                 thread.start()
             for thread in senders:
                 thread.join()
+            kills_under_load = world.kills
             assert not failures, failures
             wait_until(
                 lambda: erps.rows("select count(*) from effect")[0][0] >= MESSAGES,
@@ -176,23 +203,32 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
                 timeout_seconds=600,
             )
         finally:
-            stopping.set()
+            ended.set()
             killer.join()
         assert not failures, failures
         world.revive()
         wait_until(lambda: _is_settled(world), what="every process ended", timeout_seconds=60)
         ((count, different),) = erps.rows("select count(*), count(distinct id) from effect")
         lost, doubled = MESSAGES - different, count - different
+        of_senders, of_erps = max(gaps), erps.longest_gap()
+        figures = (
+            f"{datetime.now(UTC):%Y-%m-%d}, {kind.__name__}: {MESSAGES} messages,"
+            f" {world.kills} kills of a server ({kills_under_load} while messages were sent),"
+            f" {erps.kills} of instances of the ERP, {time.monotonic() - begun:.0f} s: {lost} lost,"
+            f" {doubled} doubled, longest gap {of_senders:.1f} s for a sender, {of_erps:.1f} s for"
+            " the ERP"
+        )
+        FIGURES.mkdir(parents=True, exist_ok=True)
+        (FIGURES / f"{kind.__name__}-{MESSAGES}.txt").write_text(f"{figures}\n")
         with capsys.disabled():
-            print(  # noqa: T201 - the figure is asked for
-                f"\n{MESSAGES} messages, {world.kills} kills of the server,"
-                f" {erps.kills} of instances of the ERP, {time.monotonic() - begun:.0f} s:"
-                f" {lost} lost, {doubled} doubled, longest call {max(gaps):.1f} s"
-            )
+            print(f"\n{figures}")  # noqa: T201 - the figure is asked for
         done = world.rows("select count(*) from exchange.message where state = 'done'")[0][0]
         assert (lost, doubled, done) == (0, 0, MESSAGES)
-        assert world.kills > 0
-        assert erps.kills > 0
+        assert world.kills >= KILLS
+        assert erps.kills == KILLS
+        if IS_FULL:
+            assert kills_under_load >= KILLS
+            assert max(of_senders, of_erps) < MAX_GAP_SECONDS
         replies = world.rows("select id from exchange.message where state = 'waiting'")
         committed = erps.rows("select process from marker where outcome = 'COMMITTED'")
         assert sorted(replies) == sorted(committed)
