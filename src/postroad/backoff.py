@@ -1,4 +1,4 @@
-"""Growing delays between the attempts of a call that fails."""
+"""Which failures of the database to retry, with growing delays between the attempts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 
+import psycopg
+
 FIRST_DELAY_DEFAULT = timedelta(milliseconds=100)
 LONGEST_DELAY_DEFAULT = timedelta(seconds=5)
+# The connection is lost, or its server was demoted and rejects every write: the same call over a
+# new connection may succeed.
+CONNECTION_LOST = (
+    psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction,
+)  # fmt: skip
 
 
 class Backoff:

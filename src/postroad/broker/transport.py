@@ -27,12 +27,10 @@ from postroad.broker.leases import LEASE_DEFAULT
 from postroad.broker.link import Link
 from postroad.broker.routes import Routes
 from postroad.bus.errors import BusError
-from postroad.postgres.errors import DatabaseUnavailable
+from postroad.bus.reconnect import TRANSIENT
 
 # The longest wait of a worker's event loop.
 LOOP_SECONDS = 1.0
-
-_LOST = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable, OSError)
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
@@ -48,7 +46,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         exchange_type=frozenset(["direct", "topic", "fanout"]),
         heartbeats=False,
     )
-    connection_errors = (*virtual.Transport.connection_errors, *_LOST)
+    connection_errors = (*virtual.Transport.connection_errors, *TRANSIENT)
     recoverable_connection_errors = connection_errors
     channel_errors = (*virtual.Transport.channel_errors, psycopg.Error, BusError)
     recoverable_channel_errors = channel_errors
@@ -85,11 +83,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         for channels in (self._avail_channels, self.channels):
             while channels:
                 channel = channels.pop()
-                with contextlib.suppress(*_LOST):
+                with contextlib.suppress(*TRANSIENT):
                     channel.close()
         if self._owner == os.getpid():
             if self._consumption is not None:
-                with contextlib.suppress(psycopg.Error, BusError, *_LOST):
+                with contextlib.suppress(psycopg.Error, BusError, *TRANSIENT):
                     self._consumption.close()
             for descriptor in (self._waker, self._woken):
                 with contextlib.suppress(OSError):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import psycopg
 
-from postroad.backoff import Backoff
+from postroad.backoff import CONNECTION_LOST, Backoff
 from postroad.bus.errors import BusError
 from postroad.postgres.errors import DatabaseUnavailable
 
 __all__ = ["SURVIVABLE", "TRANSIENT", "Backoff"]
 
 # A lost connection, a server that starts, stops or was demoted, a pool that could not connect.
-TRANSIENT = (
-    psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction,
-    DatabaseUnavailable, OSError,
-)  # fmt: skip
+TRANSIENT = (*CONNECTION_LOST, DatabaseUnavailable, OSError)
 
 # A long-running loop logs these and retries: for example, a queue may be created again.
 SURVIVABLE = (psycopg.Error, BusError, DatabaseUnavailable, OSError)

@@ -17,6 +17,7 @@ import click
 import psycopg
 
 from postroad import __version__
+from postroad.backoff import CONNECTION_LOST
 from postroad.cli.context import Application
 from postroad.cli.output import EXIT_CODES, INTERRUPTED
 from postroad.errors import Kind, PostroadError
@@ -123,7 +124,7 @@ def _report(failure: Exception, *, as_json: bool) -> int:
     elif isinstance(failure, psycopg.Error):
         code, hint = failure.sqlstate or "database", failure.diag.message_hint
         message = failure.diag.message_primary or str(failure).strip() or type(failure).__name__
-        kind = "unavailable" if isinstance(failure, psycopg.OperationalError) else "error"
+        kind = "unavailable" if isinstance(failure, CONNECTION_LOST) else "error"
     elif isinstance(failure, ModuleNotFoundError):
         code, message = "missing", f"the Python package {failure.name!r} is missing"
         hint, kind = "pip install 'postroad[all]'", "unavailable"

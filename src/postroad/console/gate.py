@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 from urllib.parse import quote
 
-import psycopg
 from psycopg_pool import PoolTimeout
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -18,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from postroad import __version__
+from postroad.backoff import CONNECTION_LOST
 from postroad.console.accounts import Accounts, Session
 from postroad.console.cache import Cache
 from postroad.console.catalogue import LANGUAGES, Texts, texts_of
@@ -80,7 +80,7 @@ class Gate:
             return
         try:
             session = await self._session(scope)
-        except (psycopg.OperationalError, PoolTimeout):
+        except (*CONNECTION_LOST, PoolTimeout):
             await _refuse_away(scope, receive, send)
             return
         scope.setdefault("state", {})["session"] = session

@@ -16,6 +16,7 @@ from nicegui.events import GenericEventArguments
 from psycopg_pool import PoolTimeout
 from starlette.requests import Request
 
+from postroad.backoff import CONNECTION_LOST
 from postroad.bus import ConsumerStatus
 from postroad.console.accounts import Role, Session
 from postroad.console.catalogue import Texts, texts_of
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Errors of an unreachable database; the page stays open and shows them.
-AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUnavailable)
+AWAY = (*CONNECTION_LOST, PoolTimeout, OSError, TimeoutError, DatabaseUnavailable)
 
 
 GOOD, BAD = "positive", "negative"

@@ -19,6 +19,7 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
+from postroad.backoff import CONNECTION_LOST
 from postroad.postgres import calls
 from postroad.postgres.calls import Connection, Row
 from postroad.postgres.connections import parameters
@@ -33,8 +34,6 @@ RETRY_SECONDS = 0.1
 KEEPALIVES = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
 # A process that was suspended must not keep its locks.
 IDLE = "-c idle_in_transaction_session_timeout=60s"
-# The server cancels a statement on purpose; every other failure of the connection may pass.
-_TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
 class Journal:
@@ -73,7 +72,7 @@ class Journal:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection; one that is broken or inside a transaction is closed afterwards."""
+        """Lend a connection; a broken, demoted or unfinished one is closed afterwards."""
         async with self._slots:
             if self._idle:
                 connection = self._idle.pop()
@@ -81,6 +80,10 @@ class Journal:
                 connection = await AsyncConnection.connect(self.dsn, **self._parameters)
             try:
                 yield connection
+            except psycopg.errors.ReadOnlySqlTransaction:
+                # A demoted server leaves the connection intact, but it leads to the wrong server.
+                await connection.close()
+                raise
             finally:
                 is_usable = not connection.closed and not connection.broken
                 if is_usable and connection.info.transaction_status == TransactionStatus.IDLE:
@@ -123,8 +126,9 @@ class Journal:
                 async with self.connection() as connection:
                     return await do(connection)
             except psycopg.errors.QueryCanceled:
+                # The server cancels a statement on purpose.
                 raise
-            except _TRANSIENT as failure:
+            except CONNECTION_LOST as failure:
                 if loop.time() - begun >= self._patience:
                     raise
                 logger.info("journal_call_repeated", extra={"reason": str(failure).strip()})

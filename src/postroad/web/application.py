@@ -16,6 +16,7 @@ from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from postroad.backoff import CONNECTION_LOST
 from postroad.errors import PostroadError
 from postroad.web.errors import RequestInvalid
 from postroad.web.problems import problem_of, problem_response, problem_with
@@ -52,7 +53,7 @@ def prepare(app: FastAPI) -> FastAPI:
     app.add_exception_handler(PostroadError, _own)
     app.add_exception_handler(RequestValidationError, _refused_body)
     app.add_exception_handler(HTTPException, _http)
-    for unavailable in (psycopg.OperationalError, PoolTimeout):
+    for unavailable in (*CONNECTION_LOST, PoolTimeout):
         app.add_exception_handler(unavailable, _unavailable)
     for invalid in (psycopg.DataError, psycopg.errors.CheckViolation):
         app.add_exception_handler(invalid, _invalid_value)
