@@ -9,9 +9,9 @@
 | RabbitMQ to a database | exactly once in effect for messages with an id; else at least once |
 
 **How.** A bridge has two ends. At the *outlet* a consumer of a queue is emptied by transactions
-that stay open until the other end has committed; at the *inlet* a transaction posts, and records in
-the ledger what it has posted. After a crash between the two commits the batch comes again and the
-ledger drops it. `seenby` and its twin `seenby_nodes` stop loops in any topology; the ledger
+that stay open until the other end has committed; at the *inlet* a transaction posts the messages
+and records them in the ledger. After a crash between the two commits the batch is sent again and
+the ledger drops it. The headers `seenby` and `seenby_nodes` stop loops in any topology; the ledger
 records the first iid of a message, so one that arrives over two bridges is posted once.
 
 **States.** running ⇄ paused, running → draining → drained. A bridge whose other end is down takes

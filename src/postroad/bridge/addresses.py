@@ -37,11 +37,11 @@ class Addresses:
         )
 
     def is_broker(self, name: str) -> bool:
-        """Check whether a name or an address is a broker's."""
+        """Check whether a name or an address is that of a broker."""
         return name in self.brokers or name.startswith(("amqp://", "amqps://"))
 
     def kind(self, source: str, target: str) -> Kind:
-        """Return the kind of a bridge between them. Raises AddressUnknown."""
+        """Return the kind of a bridge between two addresses. Raises AddressUnknown."""
         if self.is_broker(source):
             if self.is_broker(target):
                 raise AddressUnknown(

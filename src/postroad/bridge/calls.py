@@ -25,7 +25,7 @@ _TAKE = (
 )
 _TAKE_PARSED = (
     "select batch, messages, looped, iids, ids, data, headers, properties,"
-    # Python has no later moments; such a message never expires in practice.
+    # The latest time that Python can represent; such a message never expires in practice.
     " array(select case when e < '9999-12-31' then e end from unnest(expires) e), delayed"
     " from bridge.take(%s, %s)"
 )
@@ -84,7 +84,8 @@ async def transact(dsn: str) -> AsyncIterator[Connection]:
 async def take(connection: Connection, outlet: str, amount: int, *target: str) -> Batch:
     """Take a batch in the connection's transaction.
 
-    `target` is the database and node that it goes to; without one the arrays are lists.
+    `target` is the database and node of the target. Without it the batch is parsed: its arrays are
+    lists.
     """
     text = _TAKE if target else _TAKE_PARSED
     cursor = AsyncCursor(connection, row_factory=tuple_row)

@@ -1,8 +1,9 @@
 """From a queue of one database to a queue of another, each message exactly once.
 
-The source's transaction takes a batch and stays open. One transaction of the target notes the
-batch in its ledger and posts it. Then the source commits. A crash between the two commits makes the
-batch come again, and the ledger drops what it holds; a crash before them changes nothing.
+The source's transaction takes a batch and stays open. One transaction of the target records the
+batch in its ledger and posts it. Then the source commits. After a crash between the two commits the
+batch is sent again, and the ledger drops the messages that it contains; a crash before them changes
+nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ State = Literal["running", "paused", "draining", "drained"]
 async def add(
     addresses: Addresses, definition: BridgeDefinition, name: str | None = None
 ) -> Bridge:
-    """Open both ends of a bridge and register it; without a name it is called like its queue.
+    """Open both ends of a bridge and register it; the default name is that of its queue.
 
     The process that runs the bridges starts it within seconds. Raises AddressUnknown,
     SecretInAddress, QueueNotFound, InvalidSelector, PayloadMismatch, BridgeExists.
@@ -35,7 +35,7 @@ async def add(
 
 
 def _named(wanted: Bridge, known: list[Bridge]) -> Bridge:
-    """Take the name of the queue, or the next free one after it: one queue, several ways."""
+    """Name a bridge after its queue, with a number if the name is taken."""
     for other in known:
         if wanted.is_same(other):
             return other
@@ -46,7 +46,7 @@ def _named(wanted: Bridge, known: list[Bridge]) -> Bridge:
 
 
 async def remove(addresses: Addresses, name: str) -> None:
-    """Close both ends and forget the bridge, with what its consumer has not sent.
+    """Close both ends and remove the bridge, with the messages that its consumer has not sent.
 
     Drain it first to lose nothing. Raises BridgeNotFound.
     """
@@ -66,7 +66,7 @@ async def remove(addresses: Addresses, name: str) -> None:
 
 
 async def set_state(addresses: Addresses, name: str, state: State) -> str:
-    """Set the state of a bridge and return the one it had. Raises BridgeNotFound."""
+    """Set the state of a bridge and return the previous one. Raises BridgeNotFound."""
     bridge = await find(addresses, name)
     async with transact(addresses.database(bridge.place)) as connection:
         return str(await call(connection, "set_state", name, state))

@@ -1,10 +1,10 @@
 """Emptying an outlet: batches are taken ahead, delivered in order, and committed afterwards.
 
 Several connections to the source work in parallel. Each takes a batch and keeps its transaction
-open, waits until the batches taken before are delivered, delivers its own, and commits. So while
-one batch travels the next one is being taken, and the one before is being committed. A failure
-cancels all of them: their transactions roll back, the messages stay in the queue, and batches that
-had been delivered already are dropped at the target when they come again.
+open, waits until the batches taken before are delivered, delivers its own, and commits. While one
+batch is being sent, the next one is being taken and the previous one committed. A failure cancels
+all of them: their transactions roll back, the messages stay in the queue, and batches that were
+already delivered are dropped at the target when they are sent again.
 
 Only one process empties an outlet: each connection holds an advisory lock of the source. Another
 process that runs the same bridge stands by, and takes over when those sessions have ended.
@@ -54,7 +54,7 @@ class Pump(BridgeService):
         # Database and node of the target, if it is a database.
         self._there: tuple[str, ...] = ()
 
-    # Written by the subclass.
+    # Set by the subclass.
 
     @abstractmethod
     async def reach(self, stack: AsyncExitStack, source: Connection) -> None:
@@ -170,8 +170,6 @@ class Pump(BridgeService):
         batch = await take(connection, self.bridge, self._amount, *self._there)
         if batch.messages + batch.looped:
             if batch.messages:
-                # The next batch keeps to its bytes, too, with at most ten times the messages of
-                # this one: the next messages may be much longer.
                 fitting = int(self.settings.batch_bytes / max(1.0, batch.size / batch.messages))
                 limit = min(self.settings.batch_messages, fitting, self._amount * 10)
                 self._amount = max(1, limit)

@@ -1,4 +1,4 @@
-"""RabbitMQ: connecting, its errors, the queue and exchange of a route, and how much a queue has."""
+"""RabbitMQ: connections, errors, the queue and exchange of a route, and the length of a queue."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ QueueKind = Literal["quorum", "stream", "classic", "existing"]
 
 @dataclass(frozen=True, slots=True)
 class RabbitRoute:
-    """Where messages go to at the broker, or come from.
+    """The queue or exchange of a broker that a bridge publishes to or consumes from.
 
-    Without a `queue` the exchange routes (out only). The kind `existing` declares nothing; a stream
-    that exists is recognised, and read from where the last commit left it. The empty exchange
-    routes by the queue's name. `{queue}`, `{group}` and other headers and properties are filled
-    into `routing_key`: by default the broker's queue, else the name of the bus queue. `binding_key`
-    binds the queue to the exchange, by default the routing key.
+    Without a `queue` messages are published to the exchange (outgoing bridges only). The kind
+    `existing` declares nothing; an existing stream is recognised, and read from the offset of the
+    last commit. The empty exchange routes by the queue's name. `{queue}`, `{group}` and other
+    headers and properties are filled into `routing_key`: by default the broker's queue, else the
+    name of the bus queue. `binding_key` binds the queue to the exchange, by default the routing
+    key.
     """
 
     queue: str | None = None
@@ -49,7 +50,7 @@ class RabbitRoute:
 
 
 def broker_label(url: str, queue: str) -> str:
-    """Name a queue of a broker for people and for the ledger: without user and password."""
+    """Name a queue of a broker for display and for the ledger, without user and password."""
     parts = urlsplit(url.split(";")[0])
     return f"rabbitmq:{parts.hostname}:{parts.port or 5672}{parts.path or '/'} {queue}"
 
@@ -123,7 +124,7 @@ async def declare(channel: AbstractChannel, route: RabbitRoute) -> None:
 
 
 async def ready_messages(channel: AbstractChannel, queue: str) -> int:
-    """Count the messages of a queue that are not delivered to anyone."""
+    """Count the messages of a queue that are not delivered to a consumer."""
     with broker_failures():
         found = await channel.declare_queue(queue, passive=True)
     return int(found.declaration_result.message_count or 0)
@@ -137,7 +138,7 @@ async def _consume_stream(
     callback: Callable[[AbstractIncomingMessage], Awaitable[None]],
 ) -> AsyncIterator[None]:
     with broker_failures():
-        # A channel of its own: a refusal closes it.
+        # A separate channel, because a refusal closes it.
         async with connection.channel(publisher_confirms=False) as channel:
             await channel.set_qos(prefetch_count=1)
             found = await channel.get_queue(queue, ensure=False)
@@ -149,7 +150,7 @@ async def is_stream(connection: AbstractConnection, queue: str) -> bool:
     """Check whether an existing queue is a stream.
 
     AMQP does not report the kind of a queue, but only a stream accepts an offset. "next" delivers
-    none of the messages that are there.
+    none of the messages that are already stored.
     """
     try:
         async with _consume_stream(connection, queue, "next", asyncio.Queue[Any]().put):

@@ -2,8 +2,8 @@
 
 A batch is posted in one transaction together with the ledger of ids, and acknowledged after its
 commit. A crash between the two makes RabbitMQ deliver it again, and the ledger drops it. Messages
-without a `message_id` cannot be recognised: they are at least once. The offset of a stream is kept
-in the same transaction, and reading resumes after it.
+without a `message_id` cannot be recognised: they are delivered at least once. The offset of a
+stream is kept in the same transaction, and reading resumes after it.
 
 A message that the queue cannot take (invalid JSON for a jsonb queue, a header with a NUL character)
 is kept in `bridge.refused` and acknowledged, so that it does not block the others. If the target
@@ -42,9 +42,9 @@ from postroad.bus.session import run_async
 from postroad.postgres.calls import Connection
 
 NOTE_SECONDS = 5.0
-# The broker may still be sending when nothing is found once.
+# One empty read does not mean the end: the broker may still be sending.
 QUIET_CHECKS = 2
-# Unexpected errors that a message raises every time.
+# Unexpected errors that repeat with the same message.
 UNEXPECTED = (DataError, ProgramLimitExceeded, ValueError, TypeError, OverflowError)
 
 
@@ -61,7 +61,7 @@ class RabbitIn(BridgeService):
         route: RabbitRoute | None = None,
         settings: PumpSettings | None = None,
     ) -> None:
-        # No grace at the end: what is not acknowledged is delivered again.
+        # No grace period at the end: messages that are not acknowledged are delivered again.
         super().__init__(name, queue, target, settings)
         tolerate_invalid_values()
         self._url = url
@@ -71,7 +71,7 @@ class RabbitIn(BridgeService):
         self._from = self.route.queue
         self._label = rabbit.broker_label(url, self._from)
         self._max_batch = min(self.settings.batch_messages, MAX_RABBIT_BATCH)
-        # Of a stream: the offset up to which everything has been posted.
+        # For a stream, the offset up to which everything has been posted.
         self._position: int | None = None
 
     async def install(self) -> None:
@@ -135,7 +135,6 @@ class RabbitIn(BridgeService):
                     return
                 if not self._is_leaving:
                     raise BrokerUnavailable("the channel to RabbitMQ was closed")
-                # Messages before the end are posted: given back they would count as tried.
                 gathered = gathered[: gathered.index(None)]
                 if not gathered:
                     return

@@ -14,12 +14,12 @@
 | expires | header `expires`; `expiration`, the milliseconds that are left |
 | delayed_until | header `delayed_until` |
 
-A message that the bus sent has `app_id` postroad and comes back as it left. A message of another
+A message that the bus sent has `app_id` postroad and is restored unchanged. A message of another
 application gets headers from its properties where it has no such header itself; values that are
 not text become JSON. The headers `amqp_exchange` and `amqp_routing_key` name its origin.
 
 A message beyond the limits of AMQP or PostgreSQL would break the channel or the transaction every
-time, and block all messages behind it. So it is recognised before.
+time, and block all messages behind it, so it is detected before it is sent or posted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def routing_key(template: str, queue: str, headers: Hstore, properties: Hstore) 
 
 
 class Departing(NamedTuple):
-    """An AMQP message as the driver sends it: an `aio_pika.Message` would be converted to this."""
+    """An AMQP message as the driver sends it; an `aio_pika.Message` would be converted to it."""
 
     body: bytes
     properties: Basic.Properties
@@ -132,7 +132,7 @@ def unfit(properties: Basic.Properties, routing_key: str) -> str | None:
         if _is_longer(name, MAX_HEADER_NAME_BYTES):
             return f"a header's name is longer than {MAX_HEADER_NAME_BYTES} bytes: {name[:40]}…"
         characters += len(name) + len(value) if isinstance(value, str) else 8
-    # Encoded only if it could be too long.
+    # It is encoded only if it could be too long.
     if characters * MAX_CHARACTER_BYTES > MAX_HEADERS_BYTES:
         # A name has its length before it, a value its type and its length.
         size = sum(
@@ -150,7 +150,7 @@ def _is_longer(text: str, limit: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """An AMQP message as the bus takes it, or the `problem` why it cannot."""
+    """An AMQP message converted for the bus, or the `problem` that prevents it."""
 
     id: str | None
     data: str
@@ -162,7 +162,7 @@ class Arrived:
 
 
 def arrive(message: AbstractIncomingMessage, payload: Payload, now: datetime) -> Arrived:
-    """Read an AMQP message for a queue of some payload; never raises for what a sender wrote."""
+    """Convert an AMQP message for a queue with this payload; invalid contents do not raise."""
     headers: dict[str, str | None] = {}
     properties: dict[str, str | None] = {}
     for name, value in message.headers.items():
@@ -246,7 +246,7 @@ def _data(payload: Payload, body: bytes) -> str:
     if "\x00" in text:
         raise ValueError("text with a NUL character")
     if not text.isascii():
-        # JSON may contain half of a surrogate pair, which no encoding has.
+        # JSON may contain half of a surrogate pair, which cannot be encoded.
         text.encode()
     return text
 

@@ -30,8 +30,6 @@ from postroad.bus.payload import Payload
 from postroad.bus.session import run_async
 from postroad.postgres.calls import Connection
 
-# The source's transaction is open while the broker confirms, which it does one by one; of a queue
-# of the broker twice as many are prefetched, and bodies may be large.
 MAX_RABBIT_BATCH = 1_000
 
 

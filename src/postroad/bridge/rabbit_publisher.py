@@ -148,7 +148,7 @@ class RabbitPublisher:
                         channel = await connection.channel(on_return_raises=True)
                 yield channel
             except BaseException:
-                # It is unknown what reached the broker on that channel.
+                # Messages on that channel may or may not have reached the broker.
                 await self.close()
                 raise
             if self._connection is connection:
@@ -167,8 +167,6 @@ async def _publish(channel: aiormq.Channel, outgoing: Outgoing) -> BridgeError |
         properties = outgoing.message.properties
         if (problem := unfit(properties, outgoing.routing_key)) is not None:
             return Unfit(problem, hint="shorten it; then send it again with: postroad bus redrive")
-        # Without waiting until it is written: messages of a batch are written together, and the
-        # confirm is awaited.
         await channel.basic_publish(
             outgoing.message.body,
             exchange=outgoing.exchange,
@@ -185,6 +183,6 @@ async def _publish(channel: aiormq.Channel, outgoing: Outgoing) -> BridgeError |
             hint="bind a queue, then send it again with: postroad bus redrive",
         )
     except (TypeError, ValueError, struct.error) as wrong:
-        # The driver could not encode it; nothing was sent.
+        # The driver could not encode the message; nothing was sent.
         return Unfit(f"AMQP cannot carry the message: {first_line(wrong)}")
     return None

@@ -26,7 +26,7 @@ class Bridge:
 
     `source` and `target` are names or addresses of databases or brokers, `queue` is at the source;
     without a selector every message crosses. `options` are the route at RabbitMQ. `created_at` is
-    None when it is only in the settings.
+    None for a bridge that is only in the settings.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Bridge:
         return self.target if self.kind == "rabbitmq_in" else self.source
 
     def is_same(self, other: Bridge) -> bool:
-        """Check whether two bridges have the same definition under any names."""
+        """Check whether two bridges have the same definition, whatever their names."""
         return replace(self, name=other.name, created_at=other.created_at) == other
 
 
@@ -55,7 +55,7 @@ def define(name: str, definition: BridgeDefinition, addresses: Addresses) -> Bri
     facts = definition.model_dump()
     shared = {fact: facts.pop(fact) for fact in ("source", "target", "queue", "selector")}
     queue_at_target = facts.pop("queue_at_target") or definition.queue
-    # What is left describes the route at RabbitMQ.
+    # The remaining keys describe the route at RabbitMQ.
     options = {"kind": facts.pop("queue_kind"), **facts} if kind != "database" else {}
     return Bridge(name, kind, queue_at_target=queue_at_target, options=options, **shared)
 

@@ -7,8 +7,8 @@ connecting ──▶ transferring ──failure──▶ waiting ──backoff�
                 paused, drained
 ```
 
-A bridge whose other end is down is retried with backoff. What stops it is recorded at the end that
-keeps its state, and cleared after the next success.
+A bridge whose other end is down is retried with backoff. The problem that stops it is recorded in
+the database that stores its state, and cleared after the next success.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class PumpSettings:
     """How a bridge works.
 
     `batch_bytes` is approximate. `connections` are those to the source: one less is the number of
-    batches taken ahead. Arrived messages are remembered for `keep`, to drop them when they come
-    another way. The source is polled every `poll_interval` when no notice arrives; `listen` needs a
-    direct connection.
+    batches taken ahead. The ids of arrived messages are kept for `keep`, so that a message that
+    arrives again by another route is dropped. The source is polled every `poll_interval` when no
+    notice arrives; `listen` needs a direct connection.
     """
 
     batch_messages: int = 4_000
@@ -72,7 +72,6 @@ class BridgeService(Service):
         super().__init__(f"bridge {bridge}")
         self.bridge = bridge
         self.queue = queue
-        # The database that keeps the state of the bridge: the source, or the target of a broker's.
         self._dsn = dsn
         self.settings = settings or PumpSettings()
         self.delivered = 0
@@ -121,13 +120,13 @@ class BridgeService(Service):
                 await self.pause(self._backoff.next_seconds())
 
     async def stand_by(self, signal: str) -> None:
-        """Wait before the next attempt: another process has the bridge, or it is paused."""
+        """Wait before the next attempt, because another process runs the bridge or it is paused."""
         self.announce_ready()
         self.signals.emit(signal)
         await self.pause(STATE_SECONDS)
 
     def succeed(self) -> None:
-        """Note a success. Connecting is none: the next message may be what stopped the bridge."""
+        """Note a success. Connecting does not count: the next message may be the one that fails."""
         self._has_succeeded = True
         self._backoff.reset()
 
@@ -142,17 +141,15 @@ class BridgeService(Service):
     async def connect(
         self, part: str, dsn: str | None = None, *, autocommit: bool = False
     ) -> AsyncIterator[Connection]:
-        """Connect to the database of the bridge, or to another one; roll back at the end."""
+        """Connect to the database of the bridge, or to the given one; roll back at the end."""
         connection = await connect_async(
             dsn or self._dsn,
             application_name=f"postroad bridge {self.bridge} {part}",
             autocommit=autocommit,
         )
         try:
-            # Taking refuses higher levels, and the ledger is read after waiting for a lock.
+            # Takes refuse higher isolation levels, and the ledger is read after waiting for a lock.
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            # Soon after the host of this client is gone the server ends the session. Otherwise the
-            # locks of a host that lost its power would be held for two hours.
             await connection.execute(
                 "select set_config('tcp_keepalives_idle', '20', false),"
                 " set_config('tcp_keepalives_interval', '5', false),"

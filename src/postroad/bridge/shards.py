@@ -2,7 +2,7 @@
 
 The settings name the databases and their weights (`bridge.shards`). A message goes to the shard of
 its group, so that the group keeps its order; one without a group goes to any shard. A shard of
-weight 0 gets no messages and is still consumed. Posts to a shard that is away fail; the other
+weight 0 gets no new messages but is still consumed. Posts to an unavailable shard fail; the other
 shards are not affected.
 
 This is consistent hashing and nothing more: no list that clients share, no transaction over two
@@ -38,8 +38,8 @@ class HashRing:
     """Consistent hashing: which shard a key belongs to.
 
     Each shard has points on a circle, in proportion to its weight; a key belongs to the shard of
-    the next point. A new shard takes keys from all others in proportion, a removed one gives its
-    keys to all others, and every other key stays where it was.
+    the next point. A new shard takes keys from all others in proportion, the keys of a removed one
+    are spread over all others, and every other key stays where it was.
     """
 
     def __init__(self, weights: Mapping[str, int]) -> None:
@@ -120,7 +120,7 @@ class ShardedQueue:
     async def post_many(
         self, data: Sequence[object], headers: Sequence[Hstore] | None = None
     ) -> list[str]:
-        """Post many; those of one shard all or none. Returns the iids in order."""
+        """Post many messages; for each shard, all or none. Returns the iids in order."""
         parts: dict[str, list[int]] = {}
         for place in range(len(data)):
             shard = self._shard_for(headers[place] if headers else None)
@@ -144,7 +144,7 @@ class ShardedWorker(Service):
 
     It fails with the error of a worker that cannot be started. A worker that fails later is
     replaced, so that the other shards are not affected; a worker waits while its database is
-    away. Raises NoShard, AddressUnknown.
+    unavailable. Raises NoShard, AddressUnknown.
     """
 
     def __init__(

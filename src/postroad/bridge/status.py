@@ -21,11 +21,11 @@ from postroad.postgres.errors import DatabaseError
 class BridgeStatus(Bridge):
     """A registered bridge and its state (view bridge.status).
 
-    The state is unknown when its database is away; `lag`, the number of messages that wait to
-    cross, is None before the first check, and `lag_age`, that of the oldest of them, where the
-    source does not report it. `per_second` is of the last ten seconds; `carried` and `dropped`,
-    which the target has had, of the last hour; `refused` are dead messages, which need an operator.
-    `problem` is what keeps the bridge from working; `is_run`, whether some process runs it.
+    The state is unknown when its database is unavailable. `lag` is the number of messages that wait
+    to cross, None before the first check; `lag_age` is the age of the oldest of them, None if the
+    source does not report it. `per_second` covers the last ten seconds; `carried` and `dropped`
+    (duplicates) the last hour; `refused` are dead messages, which need an operator. `problem` is
+    the error that stops the bridge; `is_run`, whether a process runs it.
     """
 
     state: str = "unknown"

@@ -1,8 +1,8 @@
 """`BridgeSupervisor`: runs every registered bridge, and raises alerts about those that lag.
 
 The register and the settings are read every two seconds: a bridge that was added is started, one
-that was removed is stopped. Several processes may run the same bridges: of each bridge one process
-works and the others stand by.
+that was removed is stopped. Several processes may run the same bridges: each bridge is run by one
+of them, and the others stand by.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ LAG_WINDOW_SECONDS = 30.0
 
 
 class LagWatch:
-    """Decides when the lag of one bridge is an alert: it is old, and it grows.
+    """Decides when the lag of one bridge is an alert: when it is old and still growing.
 
-    A lag that is long but shrinks is a bridge that catches up; one that is short and grows is a
-    burst. The alert is cleared when the oldest waiting message is younger than half the limit.
+    An old lag that shrinks belongs to a bridge that catches up; a recent lag that grows is a burst.
+    The alert is cleared when the oldest waiting message is younger than half the limit.
     """
 
     def __init__(self, limit: timedelta, window_seconds: float = LAG_WINDOW_SECONDS) -> None:

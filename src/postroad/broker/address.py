@@ -58,13 +58,13 @@ def masked(url: str, mask: str = "**") -> str:
 
 
 _guard = threading.Lock()
-# With the process that has started it.
+# The DSN of the embedded server, and the process that has started it.
 _embedded: tuple[EmbeddedServer, int] | None = None
 
 
 def _default_database() -> str:
     """Return the database of the settings, or that of the embedded server, which is started."""
-    # Read here and not at import: the settings need the extra `server`, a named database does not.
+    # Imported here because the settings need the extra `server`, which a named database does not.
     from postroad.settings_sources import load
 
     settings = load({}, None).settings
@@ -89,7 +89,7 @@ def _stop_embedded() -> None:
 
 
 def _forget_lock() -> None:
-    # Another thread of the parent may have held it at the fork.
+    # Another thread of the parent may have held the lock at the fork.
     global _guard
     _guard = threading.Lock()
 

@@ -1,7 +1,8 @@
 """Celery beat on schedules of the bus: any number of beat processes may run.
 
-The entries of `beat_schedule` are stored as schedules. The bus posts each run as a message, and
-one of the beat processes takes it and sends the task in the same transaction, so exactly once.
+The entries of `beat_schedule` are stored as schedules. The bus posts each run as a message, and one
+of the beat processes takes it and sends the task in the same transaction, so each run is sent
+exactly once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
 CONNECT_SECONDS = 5.0
-# A run that could not be sent is taken again after this.
+# The delay before a run that could not be sent is taken again.
 AGAIN = timedelta(seconds=5)
 FIELDS = {"minute": 60, "hour": 24, "day_of_month": 31, "month_of_year": 12, "day_of_week": 7}
 IS_STORED = "select mbus.now() from mbus.schedules where schedule = %s"
@@ -41,12 +42,12 @@ class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
     _pool: ConnectionPool | None = None
 
     def setup_schedule(self) -> None:
-        """Read the entries; the first tick stores them, as soon as the database is there."""
+        """Read the entries; they are stored at the first tick that reaches the database."""
         super().setup_schedule()
         self._timings = {name: timing_of(entry) for name, entry in self.schedule.items()}
         main = self.app.main or "celery"
         slug = re.sub("[^a-z0-9_]+", "_", main.lower())[:20]
-        # Of the whole name, so that two applications never share a queue.
+        # The digest of the whole name, so that two applications never share a queue.
         self._queue = f"beat_{slug}_{hashlib.sha256(main.encode()).hexdigest()[:6]}"
 
     def tick(self, *_: Any, **__: Any) -> float:
@@ -103,7 +104,7 @@ class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
         return bool(messages)
 
     def _leave(self, connection: Connection[Any], bus: Bus, message: Message) -> None:
-        """Leave a run to the beats of another version of the application, whose entry it is."""
+        """Leave a run to the beat processes of another version of the application."""
         name = message.data
         found = connection.execute(IS_STORED, (self._schedule(name),)).fetchone()
         if found is None:
@@ -127,11 +128,10 @@ def timing_of(entry: ScheduleEntry) -> tuple[str, str]:
         for name, size in FIELDS.items():
             values = sorted(getattr(planned, name))
             fields.append("*" if len(values) == size else ",".join(map(str, values)))
-        # The name of a zone of the IANA database, also by pytz; others PostgreSQL may misread.
         zone = getattr(planned.tz, "key", None) or getattr(planned.tz, "zone", None)
         if planned.tz is UTC:
             zone = "UTC"
-        # Celery wants both to fit, cron one of them.
+        # Celery requires both to match, cron only one of them.
         if zone and "*" in (fields[2], fields[4]):
             return " ".join(fields), zone
     elif type(planned) is schedule and planned.nowfun is None and not planned.relative:

@@ -29,7 +29,7 @@ KINDS = ("direct", "topic", "fanout")
 # The largest batch, also without a limit, so that other consumers get messages too.
 MAX_BATCH = 100
 PUBLISH = (
-    # Every value is sent as text, by whatever driver.
+    # Every value is sent as text, whatever the driver.
     "select broker.publish(exchange => $1, routing_key => $2, data => $3,"
     " level => $4::text::integer, delayed_until => $5::text::timestamptz,"
     " expires => $6::text::timestamptz)"
@@ -75,7 +75,7 @@ class Quality:
         self.channel.release(tags)
         return []
 
-    # Kombu's name for it at the end of a channel.
+    # Kombu calls this method when a channel ends.
     restore_unacked_once = restore_unacked
 
 
@@ -85,9 +85,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     QoS = Quality
     supports_fanout = True
     do_restore = False
-    # Posting to the bus queue directly saves the look-up of the route.
+    # Posting directly to the bus queue saves looking up the route.
     posts_directly = True
-    # None once it is closed.
+    # None after the channel was closed.
     connection: Transport
     closed: bool
     exchange_types: dict[str, Any]
@@ -194,7 +194,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     ) -> int | None:
         """Post to every queue that the routing key selects; durable on return."""
         if self.connection is None:
-            # Kombu reconnected while it declared a queue, and still uses the old channel.
+            # Kombu has reconnected while declaring a queue, but still uses the old channel.
             raise RecoverableConnectionError("the connection of this channel is closed")
         information = message["properties"].setdefault("delivery_info", {})
         information |= {"exchange": exchange, "routing_key": routing_key}

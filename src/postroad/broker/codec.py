@@ -24,16 +24,16 @@ def encode(message: Delivery) -> str:
 
 
 def decode(text: str, queue: str, tag: str, is_redelivered: bool) -> Delivery:
-    """Return the message of a text as the consumer gets it.
+    """Return the message that a text contains.
 
-    Raises for everything that is not a message of Kombu. Headers are checked where a wrong value
+    Raises for any text that is not a message of Kombu. Headers are checked where a wrong value
     would pass Celery's own checks and raise later, in the loop of the worker.
     """
     message: Delivery = json.loads(text)
     properties = message["properties"]
     headers = message.get("headers")
     if _depth(properties) > MAX_DEPTH or _depth(headers) > MAX_DEPTH:
-        # The worker pickles them for its pool, which recurses.
+        # The worker pickles the headers for its pool, and pickling recurses.
         raise ValueError("headers or properties are nested too deeply")
     if isinstance(headers, dict) and headers.get("timelimit") is not None:
         hard, soft = headers["timelimit"]

@@ -1,8 +1,8 @@
 """Consuming: take messages when they are due, deliver them, acknowledge or reject them.
 
-It listens on the connection's own session; beside it run the heartbeat of the leases and the
-upkeep, each with a session of its own. `poll` is called by one thread at a time; acknowledgements
-may come from any.
+Notices arrive on the connection's own session; the heartbeat of the leases and the upkeep run
+beside it, each with a session of its own. `poll` is called by one thread at a time;
+acknowledgements may come from any.
 
 A message that cannot be decoded is dead-lettered. So is one whose handler raises in the event loop
 of a worker, because there an exception would end the worker, and the next one with it. In
@@ -115,7 +115,7 @@ class Consumption:
             self._end_upkeep()
 
     def seconds_to_poll(self) -> float:
-        """Return in how many seconds a consumer is due for a poll without a notice."""
+        """Return the seconds until a consumer polls without a notice."""
         times = [self._rechecked + RECHECK_SECONDS]
         for watch in self._watches.values():
             if watch.taken:
@@ -125,7 +125,7 @@ class Consumption:
         return max(min(times) - time.monotonic(), 0.0)
 
     def poll(self, *, is_worker: bool = False) -> bool:
-        """Take and deliver messages wherever it is due; return whether there were any.
+        """Poll the queues that are due and deliver messages; return whether there were any.
 
         With `is_worker` a message whose handler raises is dead-lettered; otherwise the exception
         is raised and the remaining messages are delivered by the next call.
@@ -182,10 +182,9 @@ class Consumption:
                 if not is_worker:
                     raise
                 logger.exception("delivery_failed", extra={"iid": taken[0]})
-                # Absent when the handler has acknowledged or rejected it before it raised.
+                # Absent if the handler acknowledged or rejected the message before it raised.
                 if watch.channel.qos.delivered.pop(message.delivery_tag, None) is not None:
                     self.refuse(taken[2], _reason(failure))
-                # Now: when the connection is the cause, this raises, and the worker reconnects.
                 self._refuse_all()
                 if _reached_pool(failure):
                     raise
@@ -204,7 +203,7 @@ class Consumption:
     def _take(self, watch: Watch, name: str, amount: int) -> list[Taken]:
         """Ack, register the wait, and take, all in one call.
 
-        Its commit does not wait for the disk: a lease or an ack that a crash of the server loses is
+        The commit does not wait for the disk: a lease or an ack that a server crash loses is
         repeated.
         """
         since = self._leases.now()
@@ -239,8 +238,6 @@ class Consumption:
             self._leases.ack_failed(finished)
             if not (watch.route.is_temporary and getattr(failure, "sqlstate", None) == NOT_OURS):
                 raise
-            # A consumer with the same queue name, such as a worker with the same node name. The
-            # others of this connection must not fail with it.
             logger.warning("queue_taken_over", extra={"queue": watch.queue})
             self._watches = {tag: one for tag, one in self._watches.items() if one is not watch}
             return []
@@ -304,7 +301,7 @@ class Consumption:
         route = self._routes.find(watch.queue)
         watch.is_stale = False
         if route is None:
-            # Deleted; the recheck notices when it is created again.
+            # The queue was deleted; the recheck finds it when it is created again.
             watch.is_due = False
         else:
             watch.route = route
@@ -349,13 +346,13 @@ class Consumption:
 def _reached_pool(failure: Exception) -> bool:
     """Return whether a task failed while Celery gave it to the pool.
 
-    It keeps its slot of the pool, so a worker that went on would run out of slots.
+    Such a task keeps its slot of the pool, so a worker that continued would run out of slots.
     """
     frames = traceback.walk_tb(failure.__traceback__)
     return any(frame.f_code.co_name == "execute_using_pool" for frame, _ in frames)
 
 
 def _reason(failure: Exception) -> str:
-    """Describe a failure by what a column of PostgreSQL can hold, whatever the message contains."""
+    """Describe a failure with characters that PostgreSQL can store."""
     text = repr(failure)[:MAX_REASON_CHARACTERS].replace("\0", "")
     return text.encode(errors="replace").decode()

@@ -39,7 +39,6 @@ def scheduled(state: Any, **options: Any) -> list[dict[str, Any]]:
                 eta = request.eta and request.eta.isoformat()
                 found.append({"eta": eta, "priority": TIMER_PRIORITY, "request": request.info()})
             except Exception as failure:  # noqa: BLE001 - hostile text may raise anything
-                # Such as a task that this worker has not registered; rejected when it is due.
                 logger.info("scheduled_unreadable", extra={"reason": repr(failure)})
         # Tasks without an ETA wait for their rate limit.
         found.sort(key=lambda task: datetime.fromisoformat(task["eta"] or EARLIEST))

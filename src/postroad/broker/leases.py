@@ -51,10 +51,10 @@ class Leases(Holder[int, Lease]):
         self._thread = LoopThread(self)
         self.ack_failed = keeper.ack_failed
 
-    # Calls of the worker's event loop.
+    # Called by the worker's event loop.
 
     def hold(self, leases: Iterable[Lease], since: float) -> None:
-        """Extend these from now on; `since` is the time before the lease call."""
+        """Extend these leases from now on; `since` is the time before the lease call."""
         self.claim(((lease.token, lease) for lease in leases), since)
         self._thread.start()
 
@@ -86,12 +86,12 @@ class Leases(Holder[int, Lease]):
         self.acked(finished, late)
 
     def close(self) -> None:
-        """Extend no more; leases that are still held expire."""
+        """Stop extending; leases that are still held expire."""
         if self._owner == os.getpid():
             self._thread.request_stop()
             self._thread.wait_for_end(END_TIMEOUT_SECONDS)
 
-    # The holder itself, in its thread.
+    # Runs in the thread of the holder.
 
     async def run(self) -> None:
         """Keep the leases until stopped."""

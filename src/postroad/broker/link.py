@@ -1,7 +1,7 @@
 """A link: one connection to the database, with the calls of the broker, safe to fork.
 
 A forked child inherits the descriptor, and one byte of it on the wire would end the parent's
-session; closing libpq's connection sends such a byte. So the child closes the bare descriptor and
+session; closing libpq's connection sends such a byte. So the child closes only the descriptor and
 marks its links as closed: using one raises the same error as a lost connection.
 
 A link never reconnects: temporary queues and waits belong to the session, and Kombu declares them
@@ -60,8 +60,6 @@ class Link:
         except BaseException:
             self.connection.close()
             raise
-        # A pooler has its own process id. It may lend the session for one transaction only, and
-        # statements prepared there would be found by others.
         [[pid]] = self.run("select pg_backend_pid()")
         self._is_pooled = pid != self.connection.info.backend_pid
         if self._is_pooled:
@@ -123,7 +121,7 @@ class Link:
             ]
 
     def listen(self, channel: str, callback: Callable[[str], None]) -> None:
-        """Call back for each notice, during any call and by `receive`."""
+        """Call a function for each notice, during any call and in `receive`."""
         with self._guard:
             connection = self._mine()
             connection.add_notify_handler(lambda notice: callback(notice.payload))
@@ -178,7 +176,7 @@ def _check(result: PGresult) -> PGresult:
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         failure = psycopg.errors.error_from_result(result)
         if failure.sqlstate is None:
-            # An error of libpq and not of the server: the connection is lost.
+            # An error of libpq, not of the server, means that the connection is lost.
             raise psycopg.OperationalError(str(failure))
         raise failure
     return result

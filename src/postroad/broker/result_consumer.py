@@ -70,7 +70,7 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
             self._absent.discard(key)
 
     def is_absent(self, key: str) -> bool:
-        """Return whether an awaited result was absent a moment ago and not announced since.
+        """Return whether an awaited result was recently absent and has not been announced since.
 
         While Celery waits for a chord it reads every unfinished part after every event: without
         this the number of queries grows with the square of the number of parts.

@@ -1,7 +1,7 @@
 """Results of tasks in the same database: `result_backend="mbus://…"`.
 
 A result is one row, written by one call that never overwrites a success. A chord counts its parts
-by name, so a part that ran twice after a kill is still one part, and its body is sent again only if
+by name, so a part that ran twice after a crash is counted once, and its body is sent again only if
 the worker died before it could record that it was sent.
 """
 
@@ -158,7 +158,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         is_complete = self._end_part(key, request, None)
         parts = None
         if is_complete is None:
-            # Published without a size, by an earlier version.
+            # An earlier version has published the chord without a size.
             parts = self._header(request)
             if parts is None:
                 return
@@ -202,7 +202,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             self.chord_error_from_stack(callback=body, exc=error)
 
     def _join(self, parts: GroupResult) -> list[Any]:
-        """Return the values of parts that have ended, read by one query. Raises that of a part."""
+        """Return the values of ended parts, by one query. Raises the error of a failed part."""
         tasks = {part.id: part for part in parts.results if isinstance(part, AsyncResult)}
         for task_id, meta in self.get_many(tasks, max_iterations=1):
             tasks[task_id]._maybe_set_cache(meta)

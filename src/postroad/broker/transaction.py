@@ -51,7 +51,7 @@ class TransactionConnection(Connection):  # type: ignore[misc]  # Kombu has no t
 
 
 class _Uncached(set[int]):
-    """Kombu's cache of what is declared, left empty: it would outlive a rollback."""
+    """Kombu's cache of declarations, left empty because it would outlive a rollback."""
 
     def add(self, element: int) -> None:
         pass
@@ -89,9 +89,9 @@ class _CallerLink(Link):
 
 
 class _Channel(Channel):
-    """Declares queues only for a message that needs it: the caller's role may not be allowed to."""
+    """Declares queues only when a message needs it: the caller's role may not be permitted."""
 
-    # In one statement and without a cache of routes, which would outlive a rollback.
+    # Published in one statement, without a cache of routes, which would outlive a rollback.
     posts_directly = False
 
     def __init__(self, *parameters: Any, **options: Any) -> None:
@@ -123,10 +123,10 @@ class _Channel(Channel):
         steps.append(publish)
         self._exchanges, self._queues = [], []
         if exchange and "task" not in (message.get("headers") or {}):
-            # An event: Celery ignores its errors, so they must not abort the transaction.
+            # This is an event: Celery ignores its errors, so they must not abort the transaction.
             with self._savepoint():
                 return _last_of(steps)
-        # A queue named by the routing key: that the message finds it saves declaring it.
+        # If the queue named by the routing key exists, it need not be declared.
         return (not exchange and publish()) or _last_of(steps)
 
     @contextmanager
@@ -154,7 +154,7 @@ def _last_of(steps: list[Callable[[], Any]]) -> int | None:
 
 class _Transport(Transport):
     Channel = _Channel
-    # Errors are the caller's, and nothing is tried again.
+    # Errors are raised to the caller, and nothing is retried.
     connection_errors = recoverable_connection_errors = ()
     channel_errors = recoverable_channel_errors = ()
 

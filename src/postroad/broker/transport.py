@@ -1,7 +1,7 @@
 """The transport `mbus://`: Celery's messages are leased rows of the bus.
 
 A transport is one session on the database, shared by its channels. In a worker the event loop calls
-`tick` before each wait; `drain_events` does the same for everybody else. A lost database is a
+`tick` before each wait; `drain_events` does the same for all other users. A lost database is a
 connection error, after which Kombu opens a new transport and declares everything again.
 """
 
@@ -156,7 +156,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
     def register_with_event_loop(self, connection: Transport, loop: Any) -> None:  # noqa: ARG002
         """Run in the event loop of a worker."""
         if "celery.worker.control" in sys.modules:
-            # Here and not above: publishers and users of Kombu alone need no worker of Celery.
+            # Imported here: code that only publishes or uses Kombu needs no Celery worker.
             import postroad.broker.inspection  # noqa: F401
         self._loop = loop
         loop.on_tick.add(self.tick)
@@ -164,7 +164,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             loop.add_reader(descriptor, self._receive, [descriptor])
 
     def unregister_from_event_loop(self, connection: Transport, loop: Any) -> None:  # noqa: ARG002
-        """Leave it."""
+        """Unregister from the event loop."""
         self._leave_loop()
 
     def _leave_loop(self) -> None:

@@ -18,7 +18,8 @@ SWEEP_SECONDS = 10.0
 class Upkeep(ConnectedService):
     """Calls broker.maintain as long as the connection consumes.
 
-    One process at a time does the work. An elected leader would stop it when its network fails.
+    One process at a time does the work. With an elected leader it would stop when the leader's
+    network fails.
     """
 
     def __init__(self, dsn: str, measures: Mapping[str, Measures]) -> None:

@@ -9,9 +9,9 @@ due ──poll: full──> due                     there may be more messages
 waiting ──notice, or the slow recheck──> due
 ```
 
-A publisher checks for waiting consumers just before its commit. If that is before the wait was
-registered, and the commit after the poll, there is no notice; so a new wait polls again after
-20 ms, and a few times more at growing intervals.
+A publisher checks for waiting consumers just before its commit. If it checks before the wait is
+registered and commits after the poll, there is no notice. So a new wait polls again after 20 ms,
+and a few times more at growing intervals.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Watch:
     is_stale: bool = False
     poll_at: float = math.inf
     defer_until: float = 0.0
-    # Taken and not delivered yet: more than one only after a handler has raised.
+    # Messages taken but not delivered; more than one only after a handler has raised.
     taken: deque[Taken] = field(default_factory=deque)
     _again: list[float] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Watch:
         self.is_awaited, self.is_due, self.poll_at = False, True, math.inf
 
     def is_worthwhile(self, slots: int, now: float) -> bool:
-        """Return whether to poll for so many; a small batch waits a moment for more free slots."""
+        """Return whether to poll with these free slots; if they are few, more may be free soon."""
         if slots * 2 >= self.channel.qos.prefetch_count or self.route.is_temporary:
             return True
         if not self.defer_until:

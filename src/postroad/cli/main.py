@@ -35,7 +35,7 @@ GROUPS = {
     "bridge": "Queues across databases and RabbitMQ.",
     "coordination": "Writer, Coordinator, Reader, Gateway: entity changes in phases.",
     "intake": "Files from SFTP servers into a store.",
-    "find": "Where a message, file or event is, in all components.",
+    "find": "Find a message, file or event in all components.",
     "config": "Show the effective settings.",
     "doctor": "Report what is installed and what is missing.",
 }

@@ -53,7 +53,7 @@ class Context:
     effective: Sequence[Effective] = ()
     cache: Cache = field(default_factory=Cache)
     more: dict[str, Any] = field(default_factory=dict)
-    # Ends a sample service for that many seconds; None where no sample runs.
+    # Stops a sample service by name for a number of seconds; None where no sample runs.
     crash: Callable[[str, float], None] | None = None
 
     def place_of(self, resource: Resource) -> Connections:

@@ -10,8 +10,9 @@
 | unsafe | a link, a pipe, a folder among the files | reported, never touched |
 | unreadable | the disk or the store reports an error | reported, never touched |
 
-Blocking. It may run while the exchange is served: a difference is read a second time before it
-counts. It refuses a folder that is not the journal's root, where every file would be missing.
+Blocking. It may run while the exchange is served: a difference is reported only if a second read
+confirms it. A folder that is not the journal's root is refused, because every file would be missing
+there.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from postroad.postgres.calls import invocation
 
 Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe", "unreadable"]
 
-# Objects that neither a row names nor a server that runs has stored.
+# Objects that no row names and that no running server has stored.
 UNLISTED = (
     "select u.name from unnest(%s::text[], %s::timestamptz[]) u (name, stored_at)"
     " where not exists (select from exchange.message m where m.object = u.name)"
     " and not exists (select from exchange.member m"
     " where starts_with(u.name, 'object-' || m.epoch || '.')"
-    # A restored journal gives a generation again. The clocks may differ a little.
+    # A restored journal may give a generation a second time. The clocks may differ slightly.
     " and u.stored_at > m.started_at - interval '1 min')"
 )
 PAGE = 1000
@@ -111,7 +112,6 @@ def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
     if known is not None and storage.root_name() != known:
         raise RootForeign(f"{storage.address} is not the root of this journal", hint=hint)
     if server["is_serving"] and not storage.is_in_use():
-        # The same name and no lock: a copy of the root, or the server runs on another machine.
         raise RootForeign(
             f"the server {server['holder']} does not serve from {storage.address}", hint=hint
         )
@@ -131,13 +131,13 @@ def _found(
             expected |= {(str(folder), name) for name in (move.name, move.head) if name}
         if difference is None or not _is_still_so(connection, move):
             continue
-        # Its move may have ended after the first look, and before the row was read.
+        # Its move may have ended between the two reads.
         if found := _compare(storage, move):
             if found.kind == "moved":
                 expected.add((found.folder, move.name))
             yield found, partial(_fix, connection, storage, move)
     put_aside = partial(_put_aside, storage)
-    # The folders of an object store are rows only.
+    # With an object store, folders exist only in the rows.
     for folder in () if storage.objects else FOLDERS:
         for name in storage.names(database, folder):
             if (folder, name) not in expected and name not in temporaries:
@@ -146,7 +146,6 @@ def _found(
                     yield found, put_aside
     try:
         for page in storage.objects.pages(database) if storage.objects else ():
-            # Read after the page: those that running servers are just storing are not among them.
             rows = connection.execute(
                 UNLISTED, ([name for name, _ in page], [at for _, at in page])
             ).fetchall()
@@ -157,7 +156,7 @@ def _found(
 
 
 def filed(connection: Connection[Any], database: str) -> Iterator[list[Move]]:
-    """Yield every file that belongs into the folders of a database, in pages."""
+    """Yield every file that belongs in the folders of a database, in pages."""
     after = 0
     while True:
         moves = [Move.of(one) for one in _call(connection, "filed", database, after, PAGE)]
@@ -205,7 +204,7 @@ def _compare(storage: Storage, move: Move) -> Finding | None:
 
 
 def _is_still_so(connection: Connection[Any], move: Move) -> bool:
-    """Whether the row is unchanged since it was read: otherwise the server was moving the file."""
+    """Return whether the row is unchanged; otherwise the server was moving the file."""
     row = connection.execute(
         "select m.folder, m.state from exchange.message m where m.number = %s", (move.number,)
     ).fetchone()
@@ -216,10 +215,10 @@ def _is_listed_now(connection: Connection[Any], database: str, name: str) -> boo
     row = connection.execute(
         "select exists (select from exchange.message m where m.database_id = %s"
         " and (m.file_name = %s or m.file_name = %s)"
-        # A file that an administrator has put back and not requeued yet has a row, too.
+        # A file that an administrator has put back but not requeued has a row, too.
         " and (m.folder is not null or m.state = 'parked'))"
         " or exists (select from exchange.move v where v.temporary = %s)"
-        # A server that runs is just writing it.
+        # A running server is just writing it.
         " or exists (select from exchange.member m where starts_with(%s, %s || m.epoch || '.'))",
         (database, name, name.removesuffix(".json") + ".bin", name, name, TEMPORARY_PREFIX),
     ).fetchone()

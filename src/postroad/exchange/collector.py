@@ -1,7 +1,7 @@
 """Marks an object store as in use, and removes old objects that no row names.
 
-In tasks of its own, because a store may be slow and may not answer. One server does it: the one
-that sweeps.
+Runs in separate tasks, because a store may be slow or not answer, and only on the server that
+sweeps.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from postroad.exchange.objects import ObjectStorage
 
 MARK_SECONDS = 20.0
-# A listing of a large bucket is slow and costs requests: once in so many retention intervals.
 INTERVALS = 24
-# What a server that runs has stored may be named by a call that has not ended.
+# Objects that a running server has stored may be named by a call that has not ended.
 RUNNING_AGE = timedelta(days=1)
 FOREIGN_ALERT, RESTORED_ALERT = "exchange/store", "exchange/older"
 
@@ -62,7 +61,6 @@ class Collector(Upkeep):
         try:
             self._collect_after = await self._mover.in_thread(self._objects.mark, *facts)
         except RootForeign as foreign:
-            # Raises TakenOver if this server was removed, so that a newer one has a run of its own.
             await journal.call("report_running", journal.epoch)
             title = "another journal uses the object store of the exchange"
             text = f"The servers of this journal stop. {foreign}: {foreign.hint}."
@@ -73,7 +71,7 @@ class Collector(Upkeep):
     async def _collect(self) -> None:
         """Remove old objects that no row names."""
         journal, mover = self._journal, self._mover
-        # In this order: a server that is not among those that run adds no row any more.
+        # The servers are read first: a server that is no longer running adds no more rows.
         (servers,) = await journal.rows(RUNNING)
         for row in await journal.rows(DATABASES):
             pages = self._objects.pages(row["id"])

@@ -33,7 +33,7 @@ class Content:
 
     @property
     def size(self) -> int:
-        """How many bytes are stored."""
+        """The number of stored bytes."""
         return len(self.stored)
 
 

@@ -12,7 +12,7 @@ class ExchangeError(PostroadError, code="exchange"):
 
 
 class TakenOver(ExchangeError, code="MX001", kind="unavailable"):
-    """The server did not respond and was removed from those that run; it must be started again."""
+    """The server did not respond and was removed from the running servers; it must be restarted."""
 
 
 class RootForeign(ExchangeError, code="MX002", kind="refused"):
@@ -52,7 +52,7 @@ class RouteQueueMissing(ExchangeError, code="MX060", kind="not_found"):
 
 
 class RootLocked(ExchangeError, kind="refused"):
-    """A server that does not share it uses the root folder or the journal."""
+    """The root folder or the journal is used by a server that does not share it."""
 
 
 class ContentInvalid(ExchangeError, kind="usage"):
@@ -117,7 +117,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 def was_refused(failure: BaseException) -> bool:
     """Return whether a failed call of the journal certainly committed nothing.
 
-    TakenOver may answer the repetition of a call whose first COMMIT succeeded without an answer.
+    A call that raises TakenOver may be a repetition whose first COMMIT succeeded without an answer.
     """
     return isinstance(failure, ExchangeError) and not isinstance(failure, TakenOver)
 

@@ -1,8 +1,8 @@
 """Renders the folders of a database from its rows and its stored content, whatever the store is.
 
-The result has the layout of a root folder. An export that is repeated moves files whose messages
-have moved meanwhile, and writes only those that are missing or changed; so does one that was
-interrupted. What people have put there, and files whose messages were removed, stay.
+The result has the layout of a root folder. A repeated or interrupted export moves files whose
+messages have moved in the meantime, and writes only missing and changed ones. Other files in the
+folder, and files whose messages were removed, stay.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def export(
     with ThreadPoolExecutor(storage.readers) as threads:
         for page in filed(connection, database):
             moves = [move for move in page if move.folder is not None]
-            # Those that were exported before are in some folder: they are moved first.
+            # Files that were exported before may be in another folder: they are moved first.
             redo(target, database, [_plain(move) for move in moves])
             read = threads.map(partial(_write, storage, target), moves)
             written = list(zip(moves, read, strict=True))
@@ -73,7 +73,7 @@ def _plain(move: Move, temporary: str | None = None) -> Move:
 
 
 def _write(storage: Storage, target: Storage, move: Move) -> str | Exception | None:
-    """Write a file under a temporary name, which is returned; None: it is there already."""
+    """Write a file under a temporary name and return it; None if the file already exists."""
     where = move.database, move.folder or "Messages"
     try:
         with contextlib.suppress(FileNotFoundError):

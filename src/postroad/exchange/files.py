@@ -1,4 +1,4 @@
-"""Durable files: every operation on the folders of the exchange, and no other module has one.
+"""Durable files: every operation on the folders of the exchange is in this module.
 
 A file is written under a temporary name, synchronised, renamed, and its folder is synchronised. A
 move is a rename, synchronised in both folders by the caller. After a failed `fsync` the file is
@@ -51,11 +51,9 @@ class Storage(Root):
     `owner` is a part of temporary names; for a server, its generation.
     """
 
-    # Itself, if content keeps the name under which it was written and only its row has a folder.
     objects: ObjectStorage | None = None
-    # How many files one thread reads while others could read, too; and the most that read then.
     read_share, readers = 1 << 20, 1
-    # The most files that one thread writes.
+    # The maximum number of files that one thread writes.
     max_write_share = 1 << 20
 
     def __init__(self, root: Path, owner: str | None = None) -> None:
@@ -135,7 +133,7 @@ class Storage(Root):
                 except OSError as failure:
                     failures.append(failure)
                     if self.objects and failure.errno == errno.EIO:
-                        # The others would wait for the same store, one after the other.
+                        # The other files would wait for the same store, one after the other.
                         break
         return failures + failures[-1:] * (len(files) - len(failures))
 
@@ -146,7 +144,7 @@ class Storage(Root):
             yield descriptor
 
     def open_file(self, database: str, folder: str, name: str) -> BinaryIO:
-        """Open stored content for reading; of a folder, a plain file only."""
+        """Open stored content for reading; in a folder, only a plain file."""
         with self.folder(database, folder) as parent:
             try:
                 descriptor = os.open(name, _READ, dir_fd=parent)
@@ -235,7 +233,7 @@ class Storage(Root):
 def open_storage(root: Path | str, settings: ExchangeSettings) -> Storage:
     """Return the storage of a root: a folder, or `s3://bucket/prefix`."""
     if str(root).startswith("s3://"):
-        # Imported when it is used: boto3 takes long.
+        # Imported only when it is used: importing boto3 takes long.
         from postroad.exchange.objects import ObjectStorage
 
         return ObjectStorage(str(root), settings)
@@ -271,7 +269,7 @@ def _opened(name: str | Path, parent: int | None = None) -> Iterator[int]:
     except OSError as failure:
         if parent is None or failure.errno not in _UNSAFE:
             raise
-        # The whole folder is bad, not one message in it.
+        # The whole folder is unusable, not one message in it.
         raise StorageFailed(
             f"the folder {name} is a link, or not a folder",
             hint="put the folder back; the exchange follows no links",

@@ -4,9 +4,9 @@
 temporary file, synchronised -> row in the journal -> rename, folder synchronised -> 201
 ```
 
-The row is the decision, and it names the temporary file; from then on the redo can finish the rest.
-A crash before it leaves a temporary file that no row names, which the next start removes. Messages
-that arrive during a call of the journal share the next one.
+The message counts as accepted once its row exists. The row names the temporary file, so the redo
+can finish the rest. A crash before it leaves a temporary file that no row names, which the next
+start removes. Messages that arrive during a call of the journal share the next one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ HANDED_OUT = (
     "select m.number from exchange.message m"
     " where m.number = %s and m.state <> 'queued' and not m.is_parked_by_file"
 )
-# What the journal is given of an arrival, and of its content.
+# The fields of an arrival, and of its content, that are passed to the journal.
 ARRIVAL = "database", "sender", "id", "recipient", "order_number", "digest", "traceparent"
 CONTENT = "size", "sha256", "media_type", "is_group"
 MAX_BATCH = 64
-# While the files of one are written, the other is in the journal; more would only be smaller.
 MAX_BATCHES = 2
 # The time that one thread may write before another one shares the work.
 QUICK_SECONDS = 0.004
@@ -61,7 +60,7 @@ class Arrival:
 
 
 class Intake:
-    """Stores messages in batches: those that arrive during a batch are the next one."""
+    """Stores messages in batches: those that arrive during a batch form the next one."""
 
     def __init__(self, mover: Mover) -> None:
         self._journal = mover.journal
@@ -103,7 +102,6 @@ class Intake:
                     by_database.setdefault(arrival.database, []).append(piece)
                 await self._take_batch(by_database)
         finally:
-            # Here and not in the task's callback: a message that arrives in between would wait.
             self._batches -= 1
 
     async def _take_batch(self, by_database: dict[str, list[_Piece]]) -> None:
@@ -144,7 +142,7 @@ class Intake:
                 await mover.in_thread(storage.make_database, database)
                 failures = await write(files)
         except errors.ExchangeError as failure:
-            # Of this database only: the messages of the others go on.
+            # Only the messages of this database fail; those of the others continue.
             _fail(pieces, failure)
             return
         seconds = (time.perf_counter() - begun) / len(files)
@@ -183,7 +181,6 @@ class Intake:
             for piece, failure in zip(placing, await self._mover.outcomes(moves), strict=True):
                 again = failure
                 if isinstance(failure, errors.FileMissing) and not piece.is_named:
-                    # The first attempt lost its file before it was acknowledged; this one has it.
                     piece.is_named = True
                     again = (await self._mover.outcomes([piece.move(piece.temporary)]))[0]
                 # It may be missing because another server has handed out its message.
@@ -208,7 +205,7 @@ class _Piece:
     arrival: Arrival
     temporary: str
     future: asyncio.Future[Row]
-    # What the journal is given, and its answer.
+    # The values passed to the journal, and its answer.
     item: Row = field(default_factory=dict)
     row: Row = field(default_factory=dict)
     is_written: bool = False

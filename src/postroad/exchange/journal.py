@@ -8,7 +8,7 @@ from postroad.postgres.journal import Journal
 
 DATABASES = "select d.id from exchange.database d order by d.id"
 CONNECTIONS = 8
-# For the parameter p_now: the clock of the journal counts. Servers of older versions give theirs.
+# The parameter p_now: null, because the clock of the journal is used. Older servers pass their own.
 NOW = None
 REPLIES = (
     "select r.*, m.object from exchange.replies(%s, %s, %s, %s) r"
@@ -21,7 +21,7 @@ class ExchangeJournal(Journal):
 
     def __init__(self, dsn: str, *, is_pooled: bool = False) -> None:
         super().__init__(dsn, "exchange", connections=CONNECTIONS, is_pooled=is_pooled)
-        # The generation of the server, and whether it is the one that sweeps; see `exchange.tick`.
+        # The generation of the server, and whether this server sweeps; see `exchange.tick`.
         self.epoch = 0
         self.is_sweeper = False
 

@@ -35,14 +35,13 @@ RUNNING = (
     " from exchange.server s"
 )
 
-# A running call follows its own plan; an older plan is an administrator's, or its call has died.
 OLD_PLANS = (
     "select v.number from exchange.move v where v.number > %s"
     " and v.planned_at < exchange.now() - %s order by v.number limit 500"
 )
 STALE = timedelta(seconds=0.5)
 
-# Decided, and all files are in place: what is missing is the record that it is DONE.
+# The outcome is decided and all files are in place: only the state DONE is not recorded.
 FINISHED = (
     "select p.id from exchange.process p where p.state in ('CLEANUP', 'FAILED') and not exists"
     " (select from exchange.message m join exchange.move v on v.number = m.number"
@@ -58,9 +57,9 @@ FULL_BYTES, FULL_PART = 16 << 20, 0.01
 
 
 class Upkeep(Service):
-    """A part of a server that works beside its calls; its next round repeats what failed.
+    """Background work of a server; the next round repeats what failed.
 
-    It pauses for `seconds` before each round.
+    There is a pause of `seconds` before each round.
     """
 
     def __init__(
@@ -100,15 +99,14 @@ class Maintenance(Upkeep):
         self._swept_at: float | None = None
         self._cleaned_at = time.monotonic()
         self._wall_ahead = time.time() - time.monotonic()
-        # The servers that ran when temporary files were last removed.
+        # The servers that were running when temporary files were last removed.
         self._running: list[int] | None = None
-        # The alerts that are raised or cleared; none at the start: one may be older.
         self._alerts: dict[str, bool] = {}
 
     async def recover(self, *, is_first: bool) -> None:
         """Bring rows and files to a consistent state before the first call, by the usual redo.
 
-        `is_first`: no other server runs; what was ready to commit is in doubt.
+        `is_first`: no other server runs, so processes that were ready to commit are in doubt.
         """
         for row in await self._journal.rows(DATABASES):
             await self._use_folders(row["id"], self._mover.open(row["id"], may_create=False))
@@ -121,7 +119,7 @@ class Maintenance(Upkeep):
                 await self._clean()
 
     async def _round(self) -> None:
-        """Sweep at each interval if this server sweeps, and do what is pending each second."""
+        """Do pending work every second, and sweep at each interval if this server sweeps."""
         if self._journal.is_sweeper:
             await self.attempt("moves_wait", self._follow_old_plans, logging.INFO)
         if self._swept_at is None or time.monotonic() - self._swept_at >= self._interval:
@@ -129,7 +127,7 @@ class Maintenance(Upkeep):
             await self.attempt("sweep_failed", self._sweep)
 
     async def beat(self) -> None:
-        """Report, and end what is timed out, also while the files cannot be used."""
+        """Report that the server runs and end timed-out processes; neither needs the files."""
         await self.attempt("tick_failed", self.tick, logging.INFO)
         if self._journal.is_sweeper and self._mover.storage.objects:
             await self.attempt("sweep_failed", self._end_timed_out, logging.INFO)
@@ -145,12 +143,12 @@ class Maintenance(Upkeep):
         if journal.is_sweeper and not was_sweeper:
             logger.info("exchange_sweeps", extra={"epoch": journal.epoch})
             self._running = None
-            # Another server has watched meanwhile.
+            # In the meantime another server has watched.
             self._alerts.clear()
             self._wall_ahead = time.time() - time.monotonic()
 
     async def _follow_old_plans(self, after: int = 0) -> int:
-        """Do moves, such as those of an administrator's command; return the last one's number."""
+        """Do older moves, such as those of an administrator's command; return the last number."""
         numbers = [row["number"] for row in await self._journal.rows(OLD_PLANS, after, STALE)]
         if numbers:
             await self._mover.follow_pending(numbers=numbers)
@@ -180,7 +178,6 @@ class Maintenance(Upkeep):
         while process := await journal.call("sweep", journal.epoch, NOW, is_restart):
             logger.warning("process_timed_out", extra={"process_id": process})
             if self._mover.storage.objects and not is_restart:
-                # Its objects are removed as an old plan: a store may not answer for long.
                 continue
             with contextlib.suppress(ExchangeError):
                 await self._mover.follow_pending([process])
@@ -195,7 +192,7 @@ class Maintenance(Upkeep):
 
     async def _drop_temporaries(self) -> None:
         """Remove the temporary files of servers that have ended, unless a plan names them."""
-        # In this order: a server that is not among those that run adds no plan any more.
+        # The servers are read first: a server that is no longer running adds no more plans.
         (servers,) = await self._journal.rows(RUNNING)
         if servers["running"] == self._running or self._mover.storage.objects:
             return

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# The objects that no row names.
+# The folder for objects that no row names.
 UNNAMED = (
     "select u.name from unnest(%s::text[]) u (name)"
     " where not exists (select from exchange.message m where m.object = u.name)"
@@ -59,9 +59,9 @@ class Mover:
         self._running: dict[str, asyncio.Task[None]] = {}
         # The version of the last plan that was followed for a file.
         self._followed: OrderedDict[int, int] = OrderedDict()
-        # Why the files of a database cannot be moved, as it was logged.
+        # The last logged reason why the files of a database cannot be moved.
         self._failures: dict[str, str] = {}
-        # What the next record will hold, and who waits for it.
+        # The moves and processes of the next record, and the calls that wait for it.
         self._placed: dict[int, tuple[int, str | None]] = {}
         self._processes: set[str] = set()
         self._waiters: list[asyncio.Future[None]] = []
@@ -78,7 +78,7 @@ class Mover:
     async def open(self, database: str, *, may_create: bool = True) -> None:
         """Ensure that a database is known and has its folders. Raises DatabaseNotFound.
 
-        A new one is created if the settings allow it.
+        A new database is created if the settings allow it.
         """
         if database not in self.opened:
             may_create = may_create and self._creates_databases
@@ -87,7 +87,7 @@ class Mover:
             self.opened.add(database)
 
     async def drop(self, database: str, folder: str, names: Sequence[str]) -> None:
-        """Remove temporary files that no plan names; the next start removes what is left."""
+        """Remove temporary files that no plan names; the next start removes any that remain."""
         if names and self.storage.objects:
             # The answer to a repeated call does not show that its first COMMIT, which was in doubt,
             # has named them.
@@ -150,7 +150,7 @@ class Mover:
             except TakenOver:
                 raise
             except ExchangeError as failure:
-                # Tried again at the next sweep, and logged only when the reason has changed.
+                # Retried at the next sweep, and logged only when the reason has changed.
                 reason = str(failure)
                 if self._failures.get(database) != reason:
                     self._failures[database] = reason
@@ -173,8 +173,7 @@ class Mover:
     async def quarantine(self, move: Move, reason: str, *, is_there: bool) -> bool:
         """Put a missing or changed file in quarantine and raise an alert.
 
-        Returns whether it was: not if a newer plan was decided, which another server may have
-        followed.
+        Returns False if a newer plan was decided, which another server may have followed.
         """
         where = move.number, move.version or None
         found = reason, is_there, move.folder, move.is_new

@@ -24,7 +24,7 @@ from postroad.exchange.files import FOLDERS, Storage
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One file: where it belongs (None: nowhere), its last known folder, what it is."""
+    """One file: the folder it belongs in (None: remove it), its last known folder, its facts."""
 
     number: int
     database: str
@@ -39,7 +39,7 @@ class Move:
     state: str = ""
     version: int = 0
     object: str | None = None
-    # Its process is being started, so that no client has read the file there.
+    # The process is just being started, so no client has read the file.
     is_new: bool = False
 
     @classmethod
@@ -113,7 +113,7 @@ def _redo_one(storage: Storage, move: Move) -> set[str]:
 def _redo_object(storage: Storage, move: Move) -> set[str]:
     """Remove an object, or find it; the row alone names its folder.
 
-    One that has just been stored, which its temporary name shows, was there before its row.
+    An object that still has its temporary name has just been stored, before its row was written.
     """
     if move.folder is None:
         storage.unlink(move.database, "", move.stored_name)
@@ -125,7 +125,8 @@ def _redo_object(storage: Storage, move: Move) -> set[str]:
 def _make_way(storage: Storage, move: Move, folder: str) -> None:
     """Put an unlisted file of this name into Error, unless it has the same content.
 
-    The same content: a copy between two file systems died before it removed its source.
+    A file with the same content was copied between two file systems by a server that died before it
+    removed the source.
     """
     with contextlib.suppress(FileUnsafe, OSError):
         if storage.digest(move.database, folder, move.name) == (move.size, move.sha256):
@@ -134,7 +135,7 @@ def _make_way(storage: Storage, move: Move, folder: str) -> None:
 
 
 def _sources(move: Move) -> Iterator[tuple[str, str]]:
-    """Return where it may be, the likeliest first: temporary name, known folder, any other."""
+    """Return the places where the file may be: temporary name, known folder, any other folder."""
     if move.temporary is not None:
         yield move.source or move.folder or "Messages", move.temporary
         yield "Prepared", move.temporary
@@ -150,10 +151,9 @@ def _sources(move: Move) -> Iterator[tuple[str, str]]:
 def _remove(storage: Storage, move: Move) -> set[str]:
     folders = {move.source or "Prepared", *(["Prepared"] if move.temporary else [])}
     if move.state == "done":
-        # The last chance: a server that was suspended may have moved it elsewhere.
+        # A server that was suspended may have moved it to another folder.
         folders |= {one for one in FOLDERS if storage.exists(move.database, one, move.name)}
     for folder in folders:
-        # First the name that another server may just be changing into the other.
         if move.temporary:
             storage.unlink(move.database, folder, move.temporary)
         storage.unlink(move.database, folder, move.name)
@@ -163,7 +163,7 @@ def _remove(storage: Storage, move: Move) -> set[str]:
 
 
 def _move_head(storage: Storage, move: Move, source: str | None) -> None:
-    """Move the head along; a missing one is written again from the journal."""
+    """Move the head with its file; a missing head is written again from the journal."""
     if move.head is None or move.folder is None:
         return
     if source is not None and source != move.folder:

@@ -41,14 +41,14 @@ from postroad.settings.exchange import ExchangeSettings
 
 MARKER = ".root.json"
 READ_TIMEOUT_SECONDS = 20.0
-# For so long a marker shows that servers run.
+# A marker that is younger than this shows that servers run.
 IN_USE_SECONDS = 60.0
 MISSING = 404
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Which journal uses the root, and since when; `run` is drawn when its first server starts."""
+    """Which journal uses the root, and since when; `run` is new when its first server starts."""
 
     root: uuid.UUID
     served_seconds: float
@@ -61,7 +61,7 @@ class Marker:
     def is_ahead(self, served_seconds: float, runs: Sequence[str]) -> bool:
         """Return whether it was written by a journal other than the one with these facts.
 
-        That is a copy, or what the journal was before it was restored.
+        That is a copy of the journal, or the journal before it was restored.
         """
         return self.served_seconds > served_seconds or self.run not in (None, *runs)
 
@@ -88,12 +88,12 @@ class ObjectStorage(Storage):
         self._client.close()
 
     def temporary_name(self) -> str:
-        """Return a name that no object has, and that the object keeps."""
+        """Return an unused name; the object keeps it."""
         return next_name(OBJECT_PREFIX, self.owner)
 
     @contextlib.contextmanager
     def session(self) -> Iterator[Storage]:
-        """Yield this storage: connections are kept anyway."""
+        """Yield this storage: its connections are pooled anyway."""
         yield self
 
     @contextlib.contextmanager
@@ -152,7 +152,7 @@ class ObjectStorage(Storage):
         self._request("delete_object", Key=self._key(database, name))
 
     def put_aside(self, database: str, folder: str, name: str) -> None:
-        """Move an object that no row names to where nothing removes it."""
+        """Move an object that no row names to a place where it is not removed."""
         source = self._key(database, name)
         kept = self._key(database, f"unlisted/{name}")
         copied = {"Bucket": self.bucket, "Key": source}
@@ -212,7 +212,8 @@ class ObjectStorage(Storage):
     ) -> bool:
         """Write the marker of a new run; return whether the journal is older than the last marker.
 
-        Then it was restored from a backup, and all objects are kept for that `age` from now on.
+        If it is older, it was restored from a backup, and all objects are kept for `age` from now
+        on.
         """
         found = self._marker()
         is_restored = found is not None and found.is_ahead(served_seconds, runs)
@@ -223,7 +224,7 @@ class ObjectStorage(Storage):
         return is_restored
 
     def mark(self, root_id: uuid.UUID, served_seconds: float, run: str | None) -> float:
-        """Write the marker again; return from when on objects may be collected.
+        """Write the marker again; return the time from which objects may be collected.
 
         Raises RootForeign, if another journal has written it.
         """
@@ -246,7 +247,7 @@ class ObjectStorage(Storage):
         condition = {} if found else {"IfNoneMatch": "*"}
         text = json.dumps(fields).encode()
         self._request("put_object", Key=self._prefix + MARKER, Body=text, **condition)
-        # A store that ignores the condition may have stored that of another journal, too.
+        # A store that ignores the condition may also have stored the marker of another journal.
         if not found and not self.is_marked_by(marker.run):
             raise self._is_foreign()
 
@@ -264,7 +265,7 @@ class ObjectStorage(Storage):
             return None
         with self._as_os_errors(), contextlib.closing(answer["Body"]) as body:
             text = body.read()
-        # By the clock of the store alone.
+        # Only the clock of the store is used.
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         age = (now - answer["LastModified"]).total_seconds()
         try:
@@ -332,6 +333,6 @@ class _Body(io.RawIOBase):
         return len(chunk)
 
     def close(self) -> None:
-        """Close the connection, unless all was read."""
+        """Close the connection, unless everything was read."""
         self._body.close()
         super().close()

@@ -18,7 +18,7 @@ from postroad.postgres.calls import Connection, Row, call, select
 from postroad.web.tokens import hash_token, new_token
 
 ID_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-# Of databases, clients, messages and replies: parts of paths.
+# Ids of databases, clients, messages and replies; they are parts of paths.
 Id = Annotated[str, StringConstraints(pattern=f"^{ID_PATTERN}$", max_length=64)]
 Outcome = Literal["COMMITTED", "ABORTED"]
 
@@ -202,7 +202,7 @@ async def requeue(
     if is_by_file is (id_ is not None):
         raise ContentInvalid("give the id of a message, or --by-file")
     if id_ is None:
-        # The server quarantines again what it still does not find.
+        # The server quarantines files again that it still does not find.
         count = await call(connection, "exchange.requeue_by_file", None, database)
         return {"id": "all", "count": count, "status": "OK"}
     answer: dict[str, Any] = await call(
@@ -213,7 +213,7 @@ async def requeue(
 
 
 def refuse_requeue(answer: Mapping[str, Any], id_: str) -> None:
-    """Raise what the answer of the database means. Raises MessageNotFound, MessageConflict."""
+    """Translate the answer of the database. Raises MessageNotFound, MessageConflict."""
     match answer["status"]:
         case "MISSING":
             raise MessageNotFound(
@@ -236,7 +236,7 @@ def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
     """Return the protocol's answer for an answer of the journal, or raise its error."""
     status = answer["status"]
     if status in ("OK", "CANCELLED"):
-        # Only these: a repeated call gives the same answer, whatever happened since.
+        # Only these, so that a repeated call gives the same answer, whatever has happened since.
         kept = ("status", "expires_at")
         return {key: answer[key] for key in kept if answer.get(key) is not None}
     if status in _REFUSALS:
@@ -257,16 +257,16 @@ async def replay(
     from_seq: int | None = None,
     is_skipped: bool = False,
 ) -> int:
-    """Queue again what a restored database lost; returns how many messages.
+    """Queue the messages again that a restored database has lost; returns their number.
 
-    `is_skipped` accepts the loss instead. That a database was restored counts a few seconds after
-    it was reported, see `restored_in`. Raises DatabaseNotFound, NotRestored.
+    `is_skipped` accepts the loss instead. A reported restore takes effect after a few seconds, see
+    `restored_in`. Raises DatabaseNotFound, NotRestored.
     """
     return int(await call(connection, "exchange.replay", None, database, from_seq, is_skipped))
 
 
 async def restored_in(connection: Connection, database: str) -> float | None:
-    """Return after how many seconds a reported restore counts; None: none was reported."""
+    """Return the seconds until a reported restore takes effect; None if none was reported."""
     seconds: float | None = await call(connection, "exchange.restored_in", database)
     return seconds
 
@@ -295,7 +295,7 @@ async def add_route(
 
 
 async def remove_route(connection: Connection, id_: str) -> bool:
-    """Remove a route; messages under way arrive. Returns whether it existed.
+    """Remove a route; messages in transit arrive. Returns whether it existed.
 
     Example: postroad exchange routes remove orders
     """

@@ -92,11 +92,11 @@ class Processes:
             answer = await self._start_once(client, recipient, given)
             is_new, is_torn = answer.pop("is_new", False), answer.pop("is_torn", False)
             if is_torn and not is_new:
-                # A file that was handed out before is bad now: the process was cancelled.
+                # A file that was handed out before is now corrupt: the process was cancelled.
                 continue
             if answer["status"] != "STARTED" or not is_new or answer["process"]["files"]:
                 return answer
-            # Every file that it picked is corrupt: it ends, and the next ones are picked.
+            # All files of the process are corrupt: it is ended, and the next files are picked.
             await self.journal.decide("end_empty", NOW, answer["process"]["id"])
         return self._idle(None)
 
@@ -209,7 +209,6 @@ class Processes:
             try:
                 answer = await self.journal.decide(function, *parameters)
             except BaseException as failure:
-                # Unless it was refused, a plan that names the files may be committed: they stay.
                 if errors.was_refused(failure):
                     used = set()
                 raise
@@ -247,9 +246,6 @@ class Processes:
             logger.warning(LOGGED[call], extra=facts)
         moves = Move.planned(answer)
         if moves or answer.get("state") in ("CLEANUP", "FAILED"):
-            # The outcome is recorded, which is all that the caller needs: the process is DONE a
-            # moment later, together with others. A later sweep moves the files that cannot be moved
-            # now, and an alert reports them.
             with contextlib.suppress(PostroadError, psycopg.Error):
                 await self.mover.follow(moves, [process], is_awaited=False)
         return verdict

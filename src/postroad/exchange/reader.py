@@ -19,7 +19,7 @@ from postroad.exchange.moves import Move
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A file for an answer: inline up to a limit, else by its link."""
+    """A file for an answer: inline up to a limit, otherwise as a link."""
 
     move: Move
     href: str
@@ -54,8 +54,8 @@ async def read_inline_many(
 ) -> list[dict[str, Any] | None]:
     """Return the contents for an answer, None for a file that was put in quarantine.
 
-    Those that cannot be read are read again, one by one. With
-    `skips_unreadable` the files of an unreadable folder are left out instead of failing all.
+    Files that cannot be read are retried one by one. With `skips_unreadable` the files of an
+    unreadable folder are left out instead of failing the call.
     """
     skipped = (FileCorrupt, StorageFailed) if skips_unreadable else (FileCorrupt,)
     found: list[dict[str, Any] | None] = []
@@ -78,7 +78,7 @@ async def read_inline_many(
 async def stream(mover: Mover, move: Move) -> AsyncIterator[bytes]:
     """Yield a file chunk by chunk; the last one only if the digest is right.
 
-    So the reader of a corrupt file gets fewer bytes than announced, and detects it.
+    A client that reads a corrupt file gets fewer bytes than announced, and so detects it.
     """
     await verified(mover, move, limit_bytes=-1)
     where = move.database, move.folder or "Messages", move.stored_name
@@ -114,7 +114,7 @@ def _read(storage: Storage, move: Move, is_small: bool) -> bytes | None:
         wanted = move.size if is_small else -1
         size, stored = storage.load(move.database, folder, move.stored_name, wanted)
     except FileNotFoundError as missing:
-        # Raises again if the folder itself is missing: then no message is to blame.
+        # Raises again if the folder itself is missing, because then no single message is corrupt.
         storage.require_folder(move.database, folder)
         raise FileMissing(f"{move.name} is missing") from missing
     if size != move.size:

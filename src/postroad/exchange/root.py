@@ -1,4 +1,4 @@
-"""The root folder: always the same journal, whose servers share it.
+"""The root folder belongs to one journal, whose servers share it.
 
 `.lock` is held shared while a server runs. `.root.json` names the root; the journal has the same
 name, so neither is used with another.
@@ -31,7 +31,7 @@ class Root:
         self.root = root
 
     def root_name(self) -> uuid.UUID | None:
-        """Return the name of the root, which is in the journal, too; None if it has none.
+        """Return the name of the root, which is also in the journal; None if it has none.
 
         Raises FileUnsafe, RootForeign.
         """
@@ -49,7 +49,7 @@ class Root:
             ) from failure
 
     def is_in_use(self) -> bool:
-        """Return whether a server uses the root; of a folder, one on this machine."""
+        """Return whether a server uses the root; for a folder, a server on this machine."""
         try:
             lock = os.open(self.root / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class Root:
                 self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640
             )
             try:
-                # The first server names the folder, alone.
+                # The first server names the folder while no other server can start.
                 if try_lock(self._lock):
                     self._name()
                 fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -97,7 +97,7 @@ class Root:
         try:
             return try_lock(self._lock)
         finally:
-            # Also after a failure, which gives up the lock that was held.
+            # Also after a failure, because trying releases the lock that was held.
             share_lock(self._lock)
 
     def close(self) -> None:

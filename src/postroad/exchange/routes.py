@@ -36,7 +36,7 @@ from postroad.postgres.calls import Connection, select, value
 logger = logging.getLogger(__name__)
 
 ROUTES = "select * from exchange.route order by id"
-# By one server at a time, so that the messages of a queue keep their order.
+# Done by one server at a time, so that the messages of a queue keep their order.
 LOCK = "select pg_try_advisory_xact_lock(exchange._lock_class() + 3, hashtext(%s))"
 CONSUME = (
     "select (c).iid, (c).data::text as data, mbus.follow_trace((c).headers) as traceparent"
@@ -50,7 +50,7 @@ SENDER = "bus"
 
 
 class Routes(Upkeep):
-    """Carries along every route until it is stopped."""
+    """Carries messages along every route until it is stopped."""
 
     def __init__(self, mover: Mover) -> None:
         super().__init__("exchange routes", mover, POLL_SECONDS, self._round)
@@ -126,8 +126,8 @@ async def _recorded(
 ) -> dict[str, Any]:
     """Record what was consumed in the same transaction: always as a message of its own.
 
-    What is consumed never comes again, so an id that was used before, by a queue of the same name
-    that is gone or by an iid that is cut to the same end, is another message's.
+    A consumed message is never delivered again. An id that was used before belongs to another
+    message: of a deleted queue of the same name, or with an iid that is shortened to the same end.
     """
     name = arrival.id
     while True:
@@ -142,7 +142,7 @@ def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
     """Make a message of the exchange from one of the bus; its id comes from the iid."""
     data = found["data"]
     try:
-        # JSON that cannot be stored is kept as text, or it would block the route.
+        # JSON that cannot be stored is kept as text; otherwise it would block the route.
         content = stored_json(parse(data.encode()) if data is not None else None)
     except ContentInvalid:
         content = stored_json(data)

@@ -109,7 +109,6 @@ class SampleMobileClient(Service):
     async def run(self) -> None:
         """Send orders until stopped; continue when the exchange is back."""
         self.announce_ready()
-        # Created before it is sent and kept until then, so that sending it again is harmless.
         order = self._next_order()
         while not self.stopping.is_set():
             try:

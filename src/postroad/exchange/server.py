@@ -4,8 +4,9 @@ Order of the start: lock the root, lock the journal (both shared), join (a new g
 those that died were removed), recover, serve. Order of the end: stop listening, finish the running
 moves, record them, leave, release the locks.
 
-A server runs as long as a session of it holds its lock in the journal. One that died is removed, by
-the next that starts or by the one that sweeps, and from then on the journal refuses its calls.
+A server counts as running while a session of it holds its lock in the journal. A dead server is
+removed by the next server that starts or by the server that sweeps, and from then on the journal
+refuses its calls.
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A server of an older version takes it exclusively.
+# A server of an older version takes this lock exclusively.
 LOCK = "select pg_try_advisory_lock_shared(exchange._lock_class(), 1)"
 REMOVE_KILLED = (
     "select exchange.leave(m.epoch) from exchange.member m where m.epoch = any(%s)"
     " and pg_try_advisory_xact_lock(exchange._lock_class() + 2, m.epoch::integer)"
 )
 ROOT = "select s.root_id from exchange.server s"
-# In a statement of its own: that of `take_over` does not see one that it has waited for.
+# A separate statement, because that of `take_over` does not see a server that it has waited for.
 EARLIER = "select m.epoch from exchange.member m where m.epoch < %s"
 OTHERS = "select m.epoch from exchange.member m where m.epoch <> %s"
-# One that runs may have lost its lock for a moment. One whose process is gone does not come back.
+# A running server may have lost its lock briefly. A server whose process has ended does not return.
 SILENT = timedelta(seconds=5)
 LOCK_PATIENCE_SECONDS = 10.0
 ROOT_PATIENCE_SECONDS = 3.0
 WATCH_SECONDS = 1.0
-# A store that does not answer delays the end by no more than a few times this.
+# A store that does not answer delays the shutdown by a few times this at most.
 STOP_SECONDS = 3.0
 
 # The generations of this process.
@@ -157,7 +158,7 @@ class ExchangeServer(Service):
             await maintenance.recover(is_first=is_first)
             await self.supervise(
                 maintenance,
-                # Whatever its files do, the server reports that it runs.
+                # The server reports that it runs even if its files cannot be used.
                 Upkeep("exchange heartbeat", mover, maintenance.seconds, maintenance.beat),
                 Routes(mover),
             )
@@ -180,7 +181,7 @@ class ExchangeServer(Service):
             with contextlib.suppress(psycopg.Error):
                 await lock.close()
             await journal.close()
-            # Unlike a file, an object is in no one's way if it is written or removed later.
+            # Unlike a file, an object that is written or removed later does no harm.
             await asyncio.to_thread(threads.shutdown, wait=patience is None, cancel_futures=True)
 
     def _serving(self, app: ASGIApp) -> AbstractAsyncContextManager[Any]:
@@ -246,7 +247,6 @@ class ExchangeServer(Service):
                         f"{self._storage.address} has no marker, and the journal has messages",
                         hint=f"if their objects are there, write {marker} to .root.json",
                     ) from failure
-                # Two servers start on an empty store at the same time: the other one names it.
                 root_id = await self._open_root()
             else:
                 journal.epoch, self._served_seconds = shared["epoch"], shared["served_seconds"]
@@ -258,7 +258,8 @@ class ExchangeServer(Service):
     async def _refuse_copy(self, lock: psycopg.AsyncConnection[Any], epoch: int) -> None:
         """Raise RootLocked if servers of another journal, such as a copy of it, use the root.
 
-        They are not among the servers of this journal. Those that start now are in a moment.
+        They are not among the servers of this journal; servers of this journal that are just
+        starting soon will be.
         """
         facts = self._served_seconds, self._runs
         async for _ in _attempts(ROOT_PATIENCE_SECONDS):
@@ -287,7 +288,7 @@ class ExchangeServer(Service):
             await mover.journal.call("alerts.raise", *fields)
 
     async def _wait_for_claim(self, mover: Mover, objects: ObjectStorage) -> None:
-        """Wait until the first server, which may just start, has marked the root."""
+        """Wait until the first server, which may be just starting, has marked the root."""
         async for _ in _attempts(LOCK_PATIENCE_SECONDS):
             if await mover.in_thread(objects.is_marked_by, self._runs[0]):
                 return
@@ -308,7 +309,7 @@ class ExchangeServer(Service):
             except RootLocked as taken:
                 raise TakenOver("another server has taken over this exchange") from taken
             except (psycopg.Error, ExchangeError) as failure:
-                # One without the lock of this server would pass for one that has it.
+                # A connection without the lock must not be mistaken for one that holds it.
                 await lock.close()
                 if isinstance(failure, ExchangeError):
                     raise
@@ -317,7 +318,7 @@ class ExchangeServer(Service):
 
 
 async def _attempts(seconds: float, pause: float = 0.1) -> AsyncIterator[bool]:
-    """Yield before each attempt until the time is up: whether it is the last one."""
+    """Yield before each attempt, with whether it is the last one, until the time is up."""
     loop = asyncio.get_running_loop()
     deadline, is_last = loop.time() + seconds, False
     while not is_last:
@@ -329,7 +330,7 @@ async def _attempts(seconds: float, pause: float = 0.1) -> AsyncIterator[bool]:
 def _is_killed(epoch: int, holder: str, host: str) -> bool:
     """Return whether a server ran on this machine and its process is gone.
 
-    The process of a container has the number of the one before it.
+    A process in a container has the same number as its predecessor.
     """
     name, _, pid = holder.rpartition(":")
     if pid == str(os.getpid()):

@@ -32,7 +32,7 @@ async def server(connection: Connection) -> Row:
 
 
 async def traffic(connection: Connection) -> list[Row]:
-    """Return per database the messages received so far, and those handed over per second."""
+    """Return, for each database, the messages received so far and those handed over per second."""
     return await run(connection.cursor(row_factory=dict_row), TRAFFIC)
 
 

@@ -118,7 +118,7 @@ class Journal:
         self._patience = 0.0
 
     async def repeat(self, do: Callable[[Connection], Awaitable[T]]) -> T:
-        """Call a function with a connection; repeated as a call is, so it must be idempotent."""
+        """Call an idempotent function with a connection; it is repeated after a lost connection."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while True:

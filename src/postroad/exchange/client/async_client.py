@@ -130,7 +130,7 @@ class AsyncProcess:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        # Its own, because a cancellation ends its patience.
+        # A copy, because a cancellation sets its patience to 0.
         self._exchange = process.exchange = copy.copy(process.exchange)
 
     async def __aenter__(self) -> Work:
@@ -138,7 +138,7 @@ class AsyncProcess:
         process.session = standalone.session_of(_usable(process.session.connection))
         entering, cancelled = await _ended(process.__enter__, on_cancel=self._hurry)
         if cancelled is not None and entering.exception() is None:
-            # The block that was begun is not entered.
+            # The block has begun but is not entered.
             await _ended(process.__exit__, type(cancelled), cancelled, None)
         work: Work = _result(entering, cancelled)
         return work

@@ -141,7 +141,7 @@ class ConnectionUnsupported(ExchangeClientError):
 
 
 class _Logged(contextlib.suppress):
-    """Log an error, whatever the driver's class for it is, and go on."""
+    """Log an error of any class, because drivers differ, and continue."""
 
     def __init__(self, what: str, level: int = logging.DEBUG) -> None:
         super().__init__(Exception)
@@ -168,7 +168,7 @@ def sha256_of(content: bytes) -> str:
 
 
 class File:
-    """A message that was handed out. The content of a large one is fetched when first used."""
+    """A message that was handed out. Large content is fetched when it is first used."""
 
     def __init__(self, facts: dict[str, Any], fetch: Callable[[str], bytes]) -> None:
         self.facts = facts
@@ -233,8 +233,8 @@ class Reply:
         return len(self.content) > MAX_INLINE_BYTES
 
     def as_document(self) -> dict[str, Any]:
-        """Return its part of the call `prepare`."""
-        # The digest checks content that is sent along, and names content that was uploaded.
+        """Return the reply as part of the call `prepare`."""
+        # The digest verifies content in the request, or identifies content that was uploaded.
         document = {"name": self.name, "recipient": self.recipient, "sha256": self.sha256}
         if self.reply_to is not None:
             document["reply_to"] = self.reply_to
@@ -281,7 +281,7 @@ class Work:
 
     @property
     def retry_after(self) -> float:
-        """Seconds after which to ask again."""
+        """Seconds after which to call again."""
         return float(self.answer.get("retry_after") or 0.0)
 
     @property
@@ -408,7 +408,7 @@ class _Session:
 
 class _Sqlite(_Session):
     def is_idle(self) -> bool:
-        # With autocommit=False (Python 3.12) the driver keeps a transaction open all the time.
+        # With autocommit=False (Python 3.12) the driver always keeps a transaction open.
         return self._is_implicit or not self.connection.in_transaction
 
     @property
@@ -465,7 +465,7 @@ KINDS_POSTGRES = {
 
 
 class _Postgres(_Session):
-    """A connection of psycopg. Nothing has to be untagged: the next transaction overwrites it."""
+    """A connection of psycopg. No tag has to be removed: the next transaction overwrites it."""
 
     status: str | None = None
 
@@ -492,8 +492,6 @@ class _Postgres(_Session):
             self.execute("set local lock_timeout = '500ms'")
 
     def guard(self, block: str, has_marker: bool) -> None:  # noqa: ARG002
-        # One setting ends with its transaction, the other stays if and only if that commits.
-        # Neither is a query: the block may still set its isolation level.
         self.execute(f"set local postroad.block_open = '{block}'")
         self.execute(f"set postroad.block_committed = '{block}'")
 
@@ -569,7 +567,7 @@ class _Firebird(_Session):
         return "(select 0 from exchange_marker where process_id = ?)"
 
     def was_committed(self, block: str) -> bool | None:
-        # Without the marker table nothing remains that only a commit leaves.
+        # Without the marker table a commit leaves no trace that could be checked.
         if not self._has_row:
             self.execute("select 1 from rdb$database")
             return None
@@ -646,7 +644,7 @@ def ensure_table(session: Any, may_create: bool) -> None:
 def write_marker(session: Any, process: str, database: str, block: str) -> None:
     """Write the marker of a process, in the block's transaction and in no other.
 
-    Where that transaction was ended, for instance by a pool that took its connection back during
+    If that transaction was ended, for instance by a pool that took its connection back during
     `prepare`, the insert violates the column's not-null constraint.
     """
     ((highest,),) = session.execute(HIGHEST, (database,))
@@ -691,7 +689,7 @@ def markers(session: Any, database: str) -> tuple[int, dict[str, str]]:
 
 
 def _acknowledge(session: Any, processes: Iterable[str]) -> None:
-    """Note that the exchange has these outcomes. It may fail: reporting them again is harmless."""
+    """Record that the exchange has these outcomes. Failing is harmless: they are reported again."""
     statement = "update exchange_marker set is_acked = 1 where process_id = ? and is_acked = 0"
     with _Logged("markers not acknowledged"):
         session.begin("probe")
@@ -939,7 +937,7 @@ class Exchange:
                 pause = min(FIRST_PAUSE_SECONDS * 2.0**number, MAX_PAUSE_SECONDS)
                 pause *= 0.5 + random.random() / 2  # noqa: S311 - not a secret
                 pause = max(pause, min(failure.retry_after or 0.0, MAX_PAUSE_SECONDS))
-                # Read each time: who cancels a call sets it to 0.
+                # Read each time: cancelling a call sets it to 0.
                 limit = self.patience if patience is None else patience
                 if time.monotonic() + pause > begun + limit:
                     raise
@@ -953,7 +951,7 @@ class Exchange:
         try:
             with self._opener.open(request, timeout=self.timeout) as response:
                 content = bytes(response.read())
-                # An answer that was cut within its head would pass for a short one.
+                # An answer that was cut off within its headers would be mistaken for a short one.
                 if response.length is None and not getattr(response, "chunked", False):
                     raise NotAnswered("the answer was cut")
                 return content
@@ -1078,7 +1076,7 @@ class Process:
                 _acknowledge(session, reported)
                 reported = []
             if status == "STARTED" and answer["process"]["state"] != "STARTED":
-                # The answer came so late that the process has ended since.
+                # The answer came so late that the process has already ended.
                 request["attempt"] = uuid.uuid4().hex
             elif status == "RESTORED":
                 if self.may_create is not None:
@@ -1104,7 +1102,6 @@ class Process:
                     one: settle_process(session, one, database) for one in answer["processes"]
                 }
                 if INFLIGHT in resolved.values():
-                    # Reported all the same and retried shortly: the open transaction will end.
                     if number >= 2:
                         return dict(answer, status="INFLIGHT", retry_after=2)
                     time.sleep(FIRST_PAUSE_SECONDS * 2 ** (number + 1))
@@ -1114,7 +1111,6 @@ class Process:
         """End a block that did not raise: prepare, marker, COMMIT, confirm."""
         fate = self._fate()
         if fate == COMMITTED:
-            # Commit what it did after a COMMIT of its own; begin a transaction to confirm in.
             fate = PARTLY
             with _Logged(f"process {self._work.id}: the rest was not committed"):
                 if not self.session.is_idle():
@@ -1162,7 +1158,7 @@ class Process:
         return ABORTED
 
     def _park(self, reason: str) -> None:
-        """Have the files of a block parked that has, or may have, committed a part of its work.
+        """Park the files of a block that has committed, or may have committed, a part of its work.
 
         Handing them out again would do that part twice.
         """
@@ -1185,7 +1181,7 @@ class Process:
                     exchange.upload(work.id, reply)
             answer = exchange.prepare(work.id, work.as_document())
         except Exception as error:
-            # It may be prepared; it is certainly rolled back.
+            # The process may be prepared; the transaction is certainly rolled back.
             self._undo(f"prepare: {error}")
             raise
         if answer["status"] != "OK":

@@ -1,4 +1,4 @@
-"""The answers of the protocol's calls, as OpenAPI describes them.
+"""The OpenAPI models of the answers of the protocol's calls.
 
 Handlers write their answers directly; `tests/acceptance/test_exchange_contract.py` compares real
 answers with these models.
@@ -99,7 +99,7 @@ class _Content(_Answer):
 
 
 class _File(_Answer):
-    """What every answer shows of a file of a process."""
+    """The facts of a file of a process that every answer contains."""
 
     name: str
     """File name; API_2 and API_3 refer to the file by it."""
@@ -121,7 +121,7 @@ class FileHanded(_File, _Content):
 
 
 class _Process(_Answer):
-    """What every answer shows of a process."""
+    """The facts of a process that every answer contains."""
 
     id: str
     database: str

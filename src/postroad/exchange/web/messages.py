@@ -80,8 +80,6 @@ def add_messages(call: Endpoints, intake: Intake, mover: Mover, inline_bytes: in
             )
             for row in rows
         ]
-        # They come from several databases; an unreadable folder hides only its own files. A store
-        # has all of them: without it there is no answer.
         skips = mover.storage.objects is None
         contents = await read_inline_many(mover, wanted, skips_unreadable=skips)
         items = [

@@ -87,7 +87,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
             return answer(CANCELLED)
         database, owner = found
         if owner != caller.id:
-            # Before the body is received, and again in the journal.
+            # Checked before the body is received, and again in the journal.
             raise NotAllowed("the process is another client's")
         uploaded = await _receive(request, mover, database, processes.settings.upload_limit)
         parameters = caller.id, id, name, recipient, *uploaded

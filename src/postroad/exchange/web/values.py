@@ -1,4 +1,4 @@
-"""How requests are routed and read, and answers written.
+"""Routing of requests, parsing of bodies, and writing of answers.
 
 A route reads the token first, then the body, which is parsed once and strictly. A handler writes
 its answer as bytes, so that stored JSON is sent as it is.
@@ -31,7 +31,7 @@ from postroad.web.application import BEARER
 from postroad.web.problems import problem_responses
 
 LARGE_BYTES = 1 << 20
-# Parsing a large body takes many times its size for a moment, so few are parsed at the same time.
+# Parsing a large body briefly takes many times its size, so few are parsed at the same time.
 _large = asyncio.Semaphore(2)
 
 MAX_ERROR_LENGTH = 10_000
@@ -68,8 +68,8 @@ BigInteger = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, strict=True)]
 class DirectRoute(APIRoute):
     """Calls its handler with the parts of the path, the caller and the parsed body.
 
-    FastAPI would read the body before it checks the token, accept JSON that cannot be stored, and
-    resolve dependencies for longer than many a call takes. It handles query parameters.
+    FastAPI alone would read the body before it checks the token, accept JSON that cannot be stored,
+    and take longer to resolve dependencies than many calls take. It still handles query parameters.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:

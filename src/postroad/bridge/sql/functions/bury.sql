@@ -1,6 +1,6 @@
 -- Writes messages of the batch just taken that the other end refuses permanently to the dead message queue of their consumer, in
 -- the transaction that took them.  They keep their iids; mbus.redrive sends them again.
--- p_places: which of the batch, from 1; the arrays are those that bridge.take gave.
+-- p_places: the positions of these messages in the batch, from 1; the arrays are those that bridge.take returned.
 create or replace function bridge.bury(
   p_outlet text, p_places integer[], p_errors text[],
   p_iids text[], p_data text[], p_headers text[], p_properties text[], p_expires timestamptz[])
@@ -20,7 +20,7 @@ begin
     v_parcel := null;
     v_parcel.added := bridge._enqueued(p_headers[v_place]::hstore);
     v_parcel.expires := p_expires[v_place];
-    -- Without the headers that bridge.take added.
+    -- The headers that bridge.take added are removed.
     v_parcel.headers := p_headers[v_place]::hstore - '{source_iid,seenby_nodes}'::text[];
     v_parcel.properties := p_properties[v_place]::hstore;
     case v_queue.payload

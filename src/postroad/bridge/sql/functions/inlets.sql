@@ -1,5 +1,5 @@
 -- Opens an inlet into a queue.  A queue that does not exist is created if its payload is given.  Idempotent.
--- Errors: MB001, MR002 another one, MR004 the queue carries another payload.
+-- Errors: MB001, MR002 the name belongs to another inlet, MR004 the queue has another payload.
 create or replace function bridge.open_inlet(p_name text, p_source text, p_queue text, p_payload text default null)
 returns void
 language plpgsql security definer set search_path from current as $$
@@ -22,7 +22,7 @@ begin
   end if;
 end $$;
 
--- Closes an inlet with its part of the ledger: a message that comes again afterwards is posted again.
+-- Closes an inlet and removes its part of the ledger: a message that arrives again afterwards is posted again.
 create or replace function bridge.close_inlet(p_name text, p_source text) returns boolean
 language sql security definer set search_path from current as $$
   with gone as (delete from bridge.inlet i where i.name = p_name and i.source = p_source returning 1) select exists (select from gone)

@@ -1,20 +1,20 @@
--- Keeps the ledger short without forgetting messages that may come again.
+-- Keeps the ledger short without removing messages that may arrive again.
 
--- At the target: batches of an inlet whose commit at the source is not known here.
+-- At the target: returns batches of an inlet whose commit at the source is not recorded here.
 create or replace function bridge.open_batches(p_inlet text, p_source text) returns bigint[]
 language sql stable security definer set search_path from current as $$
   select coalesce(array_agg(distinct l.batch), '{}') from bridge.ledger l
   where l.inlet_id = (bridge._inlet(p_inlet, p_source)).id and l.batch is not null and not l.is_pinned
 $$;
 
--- At the source: which of these batches were committed.  Asked when no transaction of the bridge is left open.
+-- At the source: returns which of these batches were committed.  Called when no transaction of the bridge is left open.
 create or replace function bridge.committed(p_outlet text, p_batches bigint[]) returns bigint[]
 language sql stable security definer set search_path from current as $$
   select coalesce(array_agg(s.batch), '{}') from bridge.sent s
   where s.outlet_id = (bridge._outlet(p_outlet)).id and s.batch = any (p_batches)
 $$;
 
--- At the target: the source has committed p_committed, and p_lost have been rolled back there and will come again.
+-- At the target: records that the source has committed p_committed, and has rolled back p_lost, which will be sent again.
 -- Merges confirmed rows and deletes those older than p_keep.  Returns how many rows the inlet's ledger has.
 create or replace function bridge.settle(
   p_inlet text, p_source text, p_committed bigint[], p_lost bigint[], p_keep interval default '1 day')
@@ -25,7 +25,7 @@ declare
 begin
   update bridge.ledger l set is_pinned = true where l.inlet_id = v_inlet.id and l.batch = any (p_lost);
   -- Committed rows, and confirmed ones of an hour that has many, become one row per hour, so that old parts can be deleted.  A row with
-  -- many ranges stays as it is: a row is read as a whole.
+  -- many ranges stays as it is, because rows are always read as a whole.
   with crowded as (
     select l.origin_id, date_trunc('hour', l.seen_at) as hour from bridge.ledger l
     where l.inlet_id = v_inlet.id and l.batch is null and (select count(*) from unnest(l.numbers)) < 1000

@@ -16,7 +16,7 @@ begin
       raise exception 'an outlet "%" exists already and is another one', p_name
         using errcode = 'MR002', hint = 'Choose another name, or remove it with postroad bridge remove.';
     end if;
-    -- The target is only shown: its address may change while it stays the same database.
+    -- The target is only displayed: its address may change although it is the same database.
     update bridge.outlet o set target = p_target where o.id = v_outlet.id and o.target <> p_target;
     return v_consumer;
   end if;
@@ -43,8 +43,8 @@ begin
   return v_outlet.id is not null;
 end $$;
 
--- Pauses, resumes or drains a bridge.  A paused one takes nothing; a draining one takes messages until none is left, and is
--- then drained.  Returns the former state.  Errors: MR001, MR003.
+-- Pauses, resumes or drains a bridge.  A paused bridge takes nothing; a draining bridge takes messages until none is left, and is then
+-- drained.  Returns the former state.  Errors:  MR001, MR003.
 create or replace function bridge.set_state(p_name text, p_state text) returns text
 language plpgsql security definer set search_path from current as $$
 declare
@@ -71,7 +71,7 @@ language sql stable security definer set search_path from current as $$
     (bridge._outlet(p_name)).state)
 $$;
 
--- Records what keeps a bridge from working, null when it works again.  Written only when it changes.
+-- Records the problem that stops a bridge, null when it works again.  The row is written only when the problem changes.
 create or replace function bridge.note_problem(p_name text, p_problem text) returns void
 language sql security definer set search_path from current as $$
   update bridge.outlet o set problem = left(p_problem, 1000), problem_at = case when p_problem is not null then bridge.now() end

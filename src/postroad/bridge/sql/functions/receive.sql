@@ -1,7 +1,7 @@
--- Posts a batch that has arrived, each message once: what is in the ledger already is dropped.  In the caller's transaction:
--- ledger and messages are there together or not at all.  The same call again changes nothing.
+-- Posts a batch that has arrived, each message once: messages that are already in the ledger are dropped.  Ledger and messages are written
+-- in the caller's transaction.  Idempotent.
 -- p_ids: the first iid of each message, or the id that its sender gave it; null is not recorded.
--- p_batch is null for a broker, which has no batches; p_position is the offset of a stream up to which this goes.
+-- p_batch is null for a broker, which has no batches; p_position is the offset of a stream after this batch.
 -- refused, errors: the places of messages that the queue does not take, and why.  Errors: MR001, MB001.
 create or replace function bridge.receive(
   p_inlet text, p_source text, p_batch bigint, p_ids text[], p_data text[], p_headers text[], p_properties text[],
@@ -17,7 +17,7 @@ declare
 begin
   posted := 0; dropped := 0; refused := '{}'; errors := '{}';
   if v_count = 0 then
-    -- Nothing can be posted, but the stream has been read up to there.
+    -- Nothing can be posted, but the stream has been read up to this position.
     if p_position is not null then
       insert into bridge.arrived (inlet_id, arrived_at, position) values (v_inlet.id, bridge.now(), p_position);
     end if;

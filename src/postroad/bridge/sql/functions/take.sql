@@ -1,7 +1,7 @@
 -- Takes a batch from the consumer of an outlet in the caller's transaction, which stays open until the target has
 -- committed it.  Messages that the target has seen before are consumed and left out.
 -- p_database and p_node name the target; null for a broker.
--- Everything is text, so that a bridge need not parse it.  iids: the iids of the messages here;
+-- Everything is text, so that a bridge need not parse it.  iids: the iids of the messages in this database;
 -- ids: their first iids with the database they were posted in, for bridge.receive.  Errors: MR001, and those of taking.
 create or replace function bridge.take(p_outlet text, p_amount integer, p_database text default null, p_node text default null)
 returns table (batch bigint, messages integer, looped integer, iids text[], ids text[], data text[], headers text[],
@@ -13,7 +13,7 @@ declare
   v_own    constant text := array[current_database()::text]::text;
   v_grouped boolean;
   v_part    record;
-  -- The rows come in order, and arrays are filled in the order of rows: no sort is asked for.
+  -- The rows are already in order, and array_agg keeps the order of rows, so no sort is needed.
   v_query   constant text := format($query$
     with taken as materialized (
       select t.iid, t.headers, t.properties, t.expires, t.delayed_until, t.data, coalesce(%s, false) as is_loop

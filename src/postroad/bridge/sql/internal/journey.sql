@@ -1,9 +1,9 @@
 -- Bodies without quotes are bound when they are created: no search_path to pin, and the planner may inline them.
 
--- Where a message has been.  `seenby` names databases, as the bus keeps it; two servers may have databases of the
--- same name, so the bridge keeps `seenby_nodes` besides: 'database@node' of each database that passed it on.
+-- Which databases a message has passed.  The bus's header `seenby` names databases; two servers may have databases of the same name, so the
+-- bridge also writes `seenby_nodes`:  'database@node' of each database that forwarded the message.
 
--- The databases that passed a message on; null for one that was posted here.  Clients may write these headers: a value that no
+-- The databases that forwarded a message; null for one that was posted here.  Clients may write these headers: a value that no
 -- bridge can have written (not a list, not an iid) is ignored, so that it does not block the messages behind it.
 create or replace function bridge._journey(p_headers hstore) returns text[]
 language sql immutable parallel safe
@@ -11,8 +11,8 @@ return case when p_headers -> 'source_iid' ~ '^[^.@]{1,63}\.[0-9]{1,18}@[a-z0-9]
        and p_headers -> 'seenby_nodes' ~ '^\{("([^"\\]|\\.)+"|[^",{}\\\s]+)(,("([^"\\]|\\.)+"|[^",{}\\\s]+))*\}$'
     then (p_headers -> 'seenby_nodes')::text[] end;
 
--- The headers of a message on its way out: who passed it on, and what it was called when it was first posted.
--- Without headers that only apply here: dependencies on other messages, and the number of attempts.
+-- The headers of a message that leaves this database: the databases that forwarded it, and its first iid.  Headers that only apply here are
+-- omitted: dependencies on other messages, and the number of attempts.
 create or replace function bridge._outgoing(p_headers hstore, p_iid text, p_here text) returns hstore
 language sql immutable parallel safe
 return (p_headers - '{destination,attempts,consume_after,consume_after_lost}'::text[])
@@ -21,7 +21,7 @@ return (p_headers - '{destination,attempts,consume_after,consume_after_lost}'::t
            else hstore(array['source_iid', p_iid, 'seenby_nodes',
                   '{"' || replace(replace(p_here, '\', '\\'), '"', '\"') || '"}']) end;
 
--- What a message was called when it was first posted, unique among all databases: its iid and the name of its database.
+-- The first iid of a message with the name of its database, unique among all databases.
 -- The node in the iid is not enough, because databases made from one template share it.
 create or replace function bridge._origin_id(p_headers hstore, p_iid text) returns text
 language sql stable parallel safe

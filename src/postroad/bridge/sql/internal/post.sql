@@ -8,18 +8,18 @@ declare
   v_expires timestamptz := p_expires[1];
 begin
   if cardinality(p_data) = 0 then return; end if;
-  -- Together, if all expire at the same time and none has a delay.
+  -- In one call, if all messages expire at the same time and none has a delay.
   if array_remove(p_delayed, null) = '{}' and array_remove(p_expires, v_expires) = '{}' then
     begin
       execute format('select mbus.%I($1::%s[], $2::hstore[], $3::hstore[], null, $4)', 'postn_' || p_queue, p_payload)
       using p_data, p_headers, p_properties, v_expires;
       return;
     exception when others then
-      -- One of them is refused: find out which.
+      -- One of the messages is refused: the loop below finds out which.
       perform bridge._pass_on(sqlstate, sqlerrm);
     end;
   end if;
-  -- One by one; in a subtransaction each only when one of them is refused.
+  -- One by one, each in a subtransaction if one of them was refused.
   begin
     perform bridge._post_one(p_queue, p_payload, p_data[p], p_headers[p], p_properties[p], p_expires[p], p_delayed[p])
     from generate_series(1, cardinality(p_data)) p;
@@ -48,7 +48,7 @@ begin
   using p_data, p_headers, p_properties, p_delayed, p_expires;
 end $$;
 
--- Raises an error again unless the message caused it: an argument that the bus refuses, bad data (22…), or text that is no value of its type.
+-- Raises an error again unless the message caused it: an argument that the bus refuses, invalid data (22…), or text that is not valid for its type.
 create or replace function bridge._pass_on(p_state text, p_message text) returns void
 language plpgsql immutable set search_path from current as $$
 begin

@@ -66,13 +66,13 @@ begin
   return v_id;
 end $$;
 
--- The same for other ids.  Both tables are read, the younger one is written; of equal ids the first is new.
+-- The same for other ids.  Both tables are read, the newer one is written; of equal ids the first one is new.
 create or replace function bridge._accept_foreign(p_queue text, p_ids text[], p_own text[], p_new boolean[]) returns boolean[]
 language plpgsql set search_path from current as $$
 declare
   v_young bigint;
 begin
-  -- Before it is read which table is the younger one: that changes only while no transaction has this lock.
+  -- Taken before reading which table is the newer one: that changes only while no transaction holds this lock.
   lock table bridge.foreign_0, bridge.foreign_1 in row exclusive mode;
   v_young := pg_sequence_last_value('bridge.turns') % 2;
   execute format($query$

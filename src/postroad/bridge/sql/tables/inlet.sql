@@ -5,7 +5,7 @@ create table bridge.inlet (
   -- The node of the source, or the address of a broker without secrets: bridges of different sources may have one name.
   source     text not null,
   queue      text not null,
-  -- Of an inlet from a broker; the state of one from a database is that of the outlet at the other end.
+  -- The state of an inlet from a broker; an inlet from a database has the state of the outlet at the other end.
   state      text not null default 'running'
     constraint inlet_state_is_known check (state in ('running', 'paused', 'draining', 'drained')),
   problem    text,
@@ -16,7 +16,7 @@ create table bridge.inlet (
 
 -- Batches that came from a broker, written by the transaction that posted them.  Append-only; old rows are deleted by key.
 --   position  of a stream: the offset up to which everything has arrived
---   waiting   how many messages the broker still had, where it was asked
+--   waiting   how many messages the broker still had, if it was queried
 create table bridge.arrived (
   id         bigint generated always as identity primary key,
   inlet_id   integer not null references bridge.inlet (id) on delete cascade,

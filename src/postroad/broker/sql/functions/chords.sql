@@ -15,7 +15,7 @@ begin
           from broker.chord_part c where c.group_key = $1);
 end $$;
 
--- Records that the body was sent: one part too many, so that no further part sends it.
+-- Records that the body was sent, by counting one part more than the chord has, so that no further part sends it.
 create or replace function broker.end_chord(group_key text, ttl interval default null) returns void
 language sql security definer set search_path from current as $$
   insert into broker.chord_part (group_key, task_id, expires_at) values ($1, '', mbus.now() + coalesce($2, '1 day'))

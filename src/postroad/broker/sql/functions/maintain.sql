@@ -1,6 +1,6 @@
 -- Maintains the bus and notifies the consumers of queues that got messages by it; returns how many came due or were given
--- back.  Any number of sessions may call it, each in a transaction of its own: one at a time does the work, at most five
--- times a second together.  Locks: an advisory lock to the end of the transaction, without waiting.
+-- back.  Any number of sessions may call it, each in a transaction of its own: one of them at a time does the work, at most five times a
+-- second in total.  Locks: an advisory lock to the end of the transaction, without waiting.
 create or replace function broker.maintain() returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
@@ -14,7 +14,7 @@ begin
   with moved as (
     select m.queue, m.released + m.ended as amount from mbus.maintain() m where m.released + m.ended > 0)
   , notified as (
-    -- Without checking who waits: the messages are not visible to others before this commits.
+    -- Notifies without checking for waiting sessions: the messages are not visible to others before this commits.
     select pg_notify('mbus', coalesce(q.bus_name, m.queue))
     from moved m left join broker.queue q on m.queue in (q.bus_name, q.bus_name || substring(m.queue from '_[1-9]$')))
   select coalesce(sum(m.amount), 0) into v_moved from moved m where (select count(*) from notified) >= 0;

@@ -26,7 +26,7 @@ begin
       perform broker._create_bus_queue(v_queue.bus_name);
     end if;
   elsif v_queue.is_temporary and (mbus._temporary_queue(v_queue.bus_name)).name is null then
-    -- Its session has ended; the bindings stay.
+    -- The session of the temporary queue has ended; the bindings stay.
     update broker.queue q set bus_name = mbus.create_temporary_queue('text'), used_at = mbus.now()
     where q.id = v_queue.id returning * into v_queue;
   elsif v_queue.expires_after is not null then
@@ -132,7 +132,7 @@ begin
   return v_total;
 end $$;
 
--- Deletes a queue with its messages and bindings; an unknown one is no error.
+-- Deletes a queue with its messages and bindings; an unknown queue is not an error.
 create or replace function broker.delete_queue(qname text) returns void
 language plpgsql security definer set search_path from current as $$
 declare

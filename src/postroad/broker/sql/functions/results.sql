@@ -1,6 +1,6 @@
 -- Results of tasks.
 
--- Stores a value.  A success is never overwritten by a task that was taken for lost and ends late.
+-- Stores a value.  A success is never overwritten by a task that was considered lost and ends late.
 create or replace function broker.store(key text, status text, value bytea, ttl interval default null) returns boolean
 language sql security definer set search_path from current as $$
   insert into broker.result as r (key, status, value, expires_at) values ($1, $2, $3, mbus.now() + $4)

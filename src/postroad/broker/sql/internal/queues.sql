@@ -15,7 +15,7 @@ language sql stable set search_path from current as $$
       || '_' || p_id
 $$;
 
--- The bus queue of a priority; zero is the one without.
+-- The bus queue of a priority; zero is the queue of messages without priority.
 create or replace function broker._level_name(p_bus_name text, p_level integer) returns text
 language sql immutable parallel safe
 return case p_level when 0 then p_bus_name else p_bus_name || '_' || p_level end;
@@ -36,7 +36,7 @@ language plpgsql set search_path from current set client_min_messages = warning 
 begin
   perform mbus.create_queue(qname => p_bus_name, payload => 'text');
   perform broker._close_bus_queue(mbus._queue(p_bus_name));
-  -- Giving back at a shutdown counts as a delivery, so there is no number after which a task is bad.
+  -- Returning a message at a shutdown counts as a delivery, so no number of deliveries proves that a task is bad.
   perform mbus.alter_consumer(qname => p_bus_name, cname => 'default', max_attempts => 2147483647);
 end $$;
 

@@ -1,4 +1,4 @@
--- Adds a client.  p_databases null: all.  Errors: MX010 exists already (also in another case).
+-- Adds a client.  p_databases null: all.  Errors: MX010 a client of this name exists, perhaps in another case.
 create or replace function exchange.add_client(
   p_id text, p_secret_hash text, p_is_admin boolean, p_databases text[], p_recipients text[],
   p_may_send boolean default true, p_may_take boolean default true)
@@ -24,7 +24,7 @@ begin
     using errcode = 'MX011', hint = 'List them: postroad exchange clients list';
 end $$;
 
--- Changes the rights of a client; null: stays as it is.  A server applies it within two seconds.  Errors: MX011.
+-- Changes the rights of a client; null leaves a right unchanged.  A server applies it within two seconds.  Errors: MX011.
 create or replace function exchange.change_client(
   p_id text, p_is_admin boolean, p_databases text[], p_has_all_databases boolean, p_recipients text[],
   p_may_send boolean, p_may_take boolean)
@@ -45,7 +45,7 @@ language sql volatile set search_path from current as $$
   update exchange.client c set secret_hash = p_secret_hash where c.id = p_id returning c.*
 $$;
 
--- Forgets a client; its messages stay.  Errors: MX011.
+-- Removes a client; its messages stay.  Errors: MX011.
 create or replace function exchange.remove_client(p_id text) returns void
 language sql volatile set search_path from current as $$
   select exchange._refuse_unknown_client(p_id) where not exists (select from exchange.client c where c.id = p_id);

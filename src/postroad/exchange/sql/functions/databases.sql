@@ -1,12 +1,12 @@
 -- Adds a database, or changes an existing one (null: unchanged).
--- Errors: MX020 another one differs only by case.
+-- Errors: MX020 the name of another database differs only by case.
 create or replace function exchange.add_database(p_id text, p_resolution text default null, p_policy text default null)
 returns exchange.database
 language plpgsql volatile set search_path from current as $$
 declare
   v_database exchange.database;
 begin
-  -- By either index: the name exists, perhaps in another case, or another transaction has just added it.
+  -- Violates either index if the name exists, perhaps in another case, or if another transaction has just added it.
   insert into exchange.database (id) values (p_id) on conflict do nothing;
   update exchange.database d
   set resolution = coalesce(p_resolution, d.resolution), policy = coalesce(p_policy, d.policy)

@@ -33,7 +33,7 @@ begin
         error = coalesce(p_reason, 'refused by ' || p_client), process_id = null, expiries = m.expiries + 1
     from exchange.process_file f
     where f.process_id = p_process and f.is_refused and m.number = f.number and m.process_id = p_process;
-    -- One that was offered alone, and refused too often.
+    -- A message that was offered alone and refused too often.
     update exchange.message m set state = 'parked', folder = 'Error', available_at = null, finished_at = exchange.now()
     from exchange.process_file f
     where f.process_id = p_process and f.is_refused and m.number = f.number and cardinality(v_all) = 1 and cardinality(v_kept) = 1

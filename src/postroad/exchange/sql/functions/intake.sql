@@ -1,4 +1,4 @@
--- Stores messages, any number in one transaction; each has an answer of its own, in the order given:
+-- Stores messages, any number in one transaction; returns an answer for each, in the given order:
 --   new       a row was inserted; its file has its temporary name and is to be renamed
 --   same      a repeated message; nothing changed, unless its file was missing: then this file replaces it
 --   other     the sender used the id for other content; nothing changed
@@ -57,7 +57,7 @@ begin
     temporary := v_item.temporary;
     is_pending := answer = 'new';
     if answer = 'same' and v_found.state = 'parked' and v_found.folder is null then
-      -- Its file was missing: this one replaces it.  It is queued if it was parked because of its file, else it stays parked.
+      -- Its file was missing, and this file replaces it.  A message that was parked because of its file is queued; any other stays parked.
       update exchange.message m
       set state = case when m.is_parked_by_file then 'queued' else m.state end,
           folder = case when m.is_parked_by_file then 'Messages' else 'Error' end,
@@ -74,7 +74,7 @@ begin
       end if;
     end if;
     if answer = 'same' and v_found.state <> 'parked' then
-      -- It was requeued before its file was back: this is the file.
+      -- The message was requeued before its file was restored: this is the file.
       update exchange.move v set temporary = v_item.temporary, version = nextval('exchange.move_version')
       where v.number = v_found.number and v.source is null and v.temporary is null;
       if found then

@@ -14,7 +14,7 @@ language sql stable set search_path from current as $$
   from exchange.process p where p.id = p_process
 $$;
 
--- Every file that belongs into the folders of a database, in pages by number.
+-- Every file that belongs in the folders of a database, in pages by number.
 create or replace function exchange.filed(p_database text, p_after bigint, p_limit integer) returns setof jsonb
 language sql stable set search_path from current as $$
   select exchange._move(m, v)

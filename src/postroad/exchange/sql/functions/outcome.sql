@@ -1,11 +1,11 @@
 -- API_4, API_5, API_6, resolve and release: how a process ends, reported by its owner, by another instance on its
 -- database, or by an administrator.
---   p_call     commit, abort, fail, resolve or release; resolve by another client than the owner: only what is in doubt
---   p_client   null: an administrator's command, which owns everything; p_actor: whose, for the history
+--   p_call     commit, abort, fail, resolve or release; a client that is not the owner may resolve only a process in doubt
+--   p_client   null: an administrator, who may end every process; p_actor: the name for the history
 --   p_outcome  of resolve and release: COMMITTED, ABORTED; INFLIGHT and null: no outcome
--- Answers {status: OK | MISSING | FORBIDDEN | CONFLICT | OUTCOME | CANCELLED, state, moves}.  Ended with the same outcome: OK
--- again.  A contradiction changes nothing and raises an alert.
--- Locks: the database's row where something may commit, the process's row, then its messages.  Errors: MX001.
+-- Answers {status:  OK | MISSING | FORBIDDEN | CONFLICT | OUTCOME | CANCELLED, state, moves}.  A process that has already ended with the
+-- same outcome:  OK.  A contradiction changes nothing and raises an alert.
+-- Locks: the database's row for a commit, the process's row, then its messages.  Errors: MX001.
 create or replace function exchange.end_process(
   p_epoch bigint, p_now double precision, p_call text, p_client text, p_process text, p_outcome text, p_error text,
   p_actor text default null)
@@ -20,7 +20,7 @@ declare
                              when 'fail' then 'ABORTED' else p_outcome end;
 begin
   if v_wanted = 'COMMITTED' then
-    -- Its last marker may change; API_1, which settles too, locks it before the process.
+    -- The last marker of the database may change; API_1, which also settles processes, locks its row before the process.
     perform from exchange.database d
     where d.id = (select p.database_id from exchange.process p where p.id = p_process) for no key update;
   end if;

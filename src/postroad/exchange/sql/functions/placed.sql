@@ -1,6 +1,6 @@
 -- Records that files were moved, by these versions of their plans.  A file with a newer plan stays pending.
 -- Processes in CLEANUP or FAILED all of whose files are in place are DONE.
---   p_folders  where the caller has put them: another server may have followed a newer plan before, and recorded it
+--   p_folders  where the caller has put the files: another server may have followed and recorded a newer plan before
 create or replace function exchange.placed(
   p_epoch bigint, p_numbers bigint[], p_versions bigint[], p_processes text[], p_folders text[] default null)
 returns void
@@ -17,7 +17,7 @@ begin
   from unnest(p_numbers, p_folders) u (number, folder) join exchange.message m on m.number = u.number
   where u.folder <> m.folder and m.object is null
   on conflict do nothing;
-  -- Locked by a statement of its own: the next one sees the moves that another server has recorded meanwhile.
+  -- Locked in a separate statement, so that the next one sees the moves that another server has recorded in the meantime.
   perform from exchange.process p where p.id = any (p_processes) and p.state in ('CLEANUP', 'FAILED') order by p.id for update;
   with done as (
     update exchange.process p set state = 'DONE', ended_at = exchange.now(), error = null
@@ -46,7 +46,7 @@ begin
   end if;
 end $$;
 
--- What is pending: the recorded plan, oldest first.  p_processes, p_numbers null: everything.
+-- The pending moves of the recorded plan, oldest first.  p_processes and p_numbers null: all of them.
 create or replace function exchange.pending(p_processes text[], p_numbers bigint[], p_after bigint, p_limit integer) returns setof jsonb
 language sql stable set search_path from current as $$
   select exchange._move(m, v)
@@ -56,7 +56,7 @@ language sql stable set search_path from current as $$
   order by v.number limit p_limit
 $$;
 
--- The file of a message is not in its folder: it is to be found, unless that is planned already.
+-- The file of a message is not in its folder: plans a search for it, unless one is already planned.
 create or replace function exchange.plan_again(p_epoch bigint, p_number bigint, p_folder text) returns void
 language sql volatile set search_path from current as $$
   select exchange._enter(p_epoch);

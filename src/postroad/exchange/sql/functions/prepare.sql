@@ -1,7 +1,7 @@
 -- API_3: the replies and the results, all of them durable before the answer; the process is READY_TO_COMMIT.
---   p_replies  [{name, recipient, reply_to, size, sha256, media_type, temporary}]; temporary null: uploaded before
+--   p_replies  [{name, recipient, reply_to, size, sha256, media_type, temporary}]; temporary null: the reply was uploaded before
 --   p_results  {file name: {status, error, delay}}; a file without one counts as PROCESSED
---   p_manifest digest of the whole; the same again is OK, another one a contradiction
+--   p_manifest digest of the whole request; repeating it is OK, a different one is a contradiction
 -- Answers {status: OK | CANCELLED | CONFLICT | NAMES | UPLOAD | FORBIDDEN, is_new, moves}.
 -- Locks: the process's row, the lane.  Errors: MX001.
 create or replace function exchange.prepare(
@@ -52,7 +52,7 @@ begin
         and m.recipient in ('', v_reply.recipient) returning m.* into v_message;
       if not found then return exchange._refuse_prepare(v_reply.name); end if;
       if v_message.recipient <> v_reply.recipient then
-        -- The upload did not name the recipient, whom the id follows.  Its file keeps its name.
+        -- The upload did not name the recipient, and the id depends on the recipient.  The file keeps its name.
         begin
           update exchange.message m set recipient = v_reply.recipient, id = m.name where m.number = v_message.number;
         exception when unique_violation then
@@ -73,8 +73,8 @@ begin
   return jsonb_build_object('status', 'OK', 'is_new', true, 'state', v_process.state, 'moves', exchange._moves(p_process));
 end $$;
 
--- API_3 is repeated before the outcome: the new files replace those that are bad.  The answer must not be OK while one is:
--- a commit after it would lose a reply.
+-- API_3 was repeated before the outcome: the new files replace corrupt ones.  The answer must not be OK while a file is corrupt, because
+-- the commit would lose a reply.
 create or replace function exchange._bring_replies(p_process text, p_replies jsonb) returns void
 language plpgsql volatile set search_path from current as $$
 declare
@@ -94,7 +94,7 @@ begin
   end loop;
 end $$;
 
--- Rolls prepare back: a reply that it names was not uploaded.
+-- Rolls prepare back, because a reply that it names was not uploaded.
 create or replace function exchange._refuse_prepare(p_name text) returns jsonb
 language plpgsql volatile set search_path from current as $$
 begin

@@ -7,7 +7,7 @@
 --   uploaded                    discarded: it is to be uploaded again
 --   done                        stays done: handing it out again would do it twice
 --   p_folder    where the caller searched; null: the caller follows a plan, of p_version
---   p_is_there  whether its name exists, to be moved to Error
+--   p_is_there  whether the file exists and is to be moved to Error
 -- Answers parked, kept (its state is unchanged), gone, or stale: something was decided since the caller read it.
 -- Locks: the process's row, the message.  Errors: MX001.
 create or replace function exchange.quarantine(
@@ -57,7 +57,7 @@ begin
   return case when v_state = 'parked' then 'parked' else 'kept' end;
 end $$;
 
--- A file is in quarantine: an alert with what it means and what to do.
+-- Raises the alert for a file in quarantine, with its consequences and what to do.
 create or replace function exchange._alert_corrupt(p_message exchange.message, p_is_there boolean) returns void
 language sql volatile set search_path from current as $$
   select alerts.raise(

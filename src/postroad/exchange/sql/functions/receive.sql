@@ -1,5 +1,5 @@
--- Replies addressed to a client, oldest first; the first always, then while the limits hold.  p_after: the number after
--- which the page begins.  has_more: whether there are others behind those that are returned.
+-- Returns a page of the replies addressed to a client, oldest first: at least one, and as many as fit in the limits.  p_after: the last
+-- number of the previous page.  has_more: whether another page follows.
 create or replace function exchange.replies(p_recipient text, p_limit integer, p_max_bytes bigint, p_after bigint)
 returns table (number bigint, id text, name text, database text, sender text, recipient text, sequence bigint, reply_to text, size bigint,
                sha256 text, media_type text, is_group boolean, created_at timestamptz, process text, file_name text, folder text,
@@ -16,7 +16,7 @@ language sql stable set search_path from current as $$
   order by w.number
 $$;
 
--- What became of a message, for its sender; null if it has sent none of this id.
+-- The state of a message, for its sender; null if the sender has sent no message with this id.
 create or replace function exchange.message_status(p_sender text, p_id text) returns jsonb
 language sql stable set search_path from current as $$
   select jsonb_build_object(
@@ -35,8 +35,8 @@ language sql stable set search_path from current as $$
     and m.state in ('waiting', 'done')
 $$;
 
--- The recipient has it: the reply goes to Log.  Repeatable.  Answers {status: OK | MISSING, moves}.
--- One that is parked, too: it was read before its file was found to be bad, and is not to come again.
+-- Acknowledges a reply, which goes to Log.  Repeatable.  Answers {status:  OK | MISSING, moves}.  A parked reply is accepted, too: it was
+-- read before its file was found to be corrupt, and is not delivered again.
 create or replace function exchange.ack(p_epoch bigint, p_recipient text, p_id text) returns jsonb
 language plpgsql volatile set search_path from current as $$
 declare

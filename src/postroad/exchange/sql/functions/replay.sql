@@ -1,4 +1,4 @@
--- What a database lost by a restore: the messages of the processes that were committed after marker p_from, in order.
+-- The messages that a database lost by a restore: those of the processes committed after marker p_from, in order.
 create or replace function exchange.lost_messages(p_database text, p_from bigint)
 returns table (number bigint, process_id text, marker_seq bigint, id text, sender text, sequence bigint, file_name text, finished_at timestamptz)
 language sql stable set search_path from current as $$
@@ -11,10 +11,10 @@ language sql stable set search_path from current as $$
   order by m.number
 $$;
 
--- Queues them again: from Log back to Messages.  A message without a file in Log is parked, with an alert, until its file
--- is back.  The database goes on from marker p_from.  Returns the number of those handed out.
---   p_from  null: what the ERP reported
--- Errors: MX021 unknown, MX050 it was not restored and p_from is not given.
+-- Queues these messages again and moves their files from Log back to Messages.  A message without a file in Log is parked, with an alert,
+-- until its file is restored.  The database continues from marker p_from.  Returns the number of queued messages.
+--   p_from  null: the marker that the ERP reported
+-- Errors: MX021 unknown database, MX050 no restore was reported and p_from is not given.
 create or replace function exchange.replay(p_epoch bigint, p_database text, p_from bigint, p_is_skipped boolean) returns bigint
 language plpgsql volatile set search_path from current as $$
 declare

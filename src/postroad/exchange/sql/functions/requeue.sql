@@ -1,6 +1,6 @@
--- Requeues a parked or deferred message: handed out again at the next API_1, its failures reset.  A parked reply waits
+-- Requeues a parked or deferred message: it is handed out again at the next API_1, and its failures are reset.  A parked reply waits
 -- for its recipient again.
---   p_sender, p_database, p_recipient  needed where the id alone names several
+--   p_sender, p_database, p_recipient  needed if several messages have the id
 -- Answers {status: OK | MISSING | AMBIGUOUS | CONFLICT, state, moves}.
 create or replace function exchange.requeue(
   p_epoch bigint, p_id text, p_sender text, p_database text, p_recipient text default null) returns jsonb
@@ -10,7 +10,7 @@ declare
   v_message exchange.message;
 begin
   perform exchange._enter(p_epoch);
-  -- First those that can be requeued; then those that were, or cannot be.
+  -- Messages that can be requeued are preferred to those that already were, or cannot be.
   select coalesce(nullif(array_agg(m.number) filter (where m.state in ('parked', 'deferred')), '{}'), array_agg(m.number))
   into v_numbers from exchange.message m
   where m.id = p_id and (m.kind = 'message' or m.state in ('parked', 'waiting', 'done'))
@@ -29,7 +29,7 @@ end $$;
 
 -- Undoes the quarantine of missing files: requeues every message and reply that was parked only because of its file, and
 -- gives one that kept its state its folder again.  A file that is still missing is quarantined again when the server moves
--- it.  Returns how many.  p_database null: of all databases.
+-- it.  Returns their number.  p_database null: in all databases.
 create or replace function exchange.requeue_by_file(p_epoch bigint, p_database text default null) returns bigint
 language plpgsql volatile set search_path from current as $$
 declare

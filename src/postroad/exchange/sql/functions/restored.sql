@@ -1,5 +1,5 @@
--- After how many seconds a reported restore of a database counts; null: none was reported, 0: it counts, which it does after
--- 5 seconds.  A report from the future is old: the clock was set back.
+-- Seconds until a reported restore of a database takes effect, 5 after the report; null: none was reported, 0: it has taken effect.  A
+-- report from the future counts as old, because the clock was set back.
 create or replace function exchange.restored_in(p_database text) returns double precision
 language sql stable set search_path from current as $$
   select case when d.restored_at > exchange.now() + interval '5 s' then 0

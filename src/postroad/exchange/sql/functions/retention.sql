@@ -1,5 +1,5 @@
--- Plans the removal of up to p_limit finished messages older than p_kept: their files are to be removed.  Never touches a message that is unread,
--- parked or in doubt, nor one whose process is open.  Returns what is to be removed.
+-- Plans the removal of up to p_limit finished messages older than p_kept: their files are to be removed.  Unread, parked and in-doubt
+-- messages, and those of an open process, are never removed.  Returns the planned moves.
 create or replace function exchange.mark_outdated(p_epoch bigint, p_kept interval, p_limit integer) returns setof jsonb
 language plpgsql volatile set search_path from current as $$
 declare
@@ -19,7 +19,7 @@ begin
     where v.number = any (v_numbers);
 end $$;
 
--- Deletes messages whose files are removed and processes that ended before; returns how many of both.
+-- Deletes messages whose files are removed and processes that ended before; returns the total number.
 create or replace function exchange.forget_outdated(p_epoch bigint, p_kept interval, p_limit integer)
 returns table (messages bigint, processes bigint)
 language plpgsql volatile set search_path from current as $$

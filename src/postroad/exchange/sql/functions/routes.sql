@@ -23,8 +23,8 @@ language sql volatile set search_path from current as $$
   select exists (select from gone)
 $$;
 
--- Posts a reply to a queue and acknowledges it, both or neither; on the trace of the message that it answers, otherwise
--- of the request that brought it.  False: it was acknowledged before.
+-- Posts a reply to a queue and acknowledges it, both or neither.  The post belongs to the trace of the message that the reply answers,
+-- otherwise to that of the request that delivered it.  Returns false if the reply was already acknowledged.
 create or replace function exchange.post_reply(p_epoch bigint, p_number bigint, p_queue text, p_payload jsonb) returns boolean
 language plpgsql volatile set search_path from current as $$
 declare

@@ -1,6 +1,6 @@
--- A server begins to serve, beside those that run already: a new generation, held by the calling session.
+-- Registers a server beside those that are already running: a new generation, held by the calling session.
 -- A journal belongs to one root.  It is bound to another only while it holds no message and no other server runs.
--- Errors: MX002 the root is another journal's.
+-- Errors: MX002 the root belongs to another journal.
 create or replace function exchange.take_over(
   p_root_id uuid, p_holder text, p_started_timeout double precision, p_ready_timeout double precision,
   p_defer_delay double precision, p_suspect_after integer, p_failed_policy text, p_events_kept interval,
@@ -16,13 +16,13 @@ begin
     raise exception 'the messages of this database lie in another root folder'
       using errcode = 'MX002', hint = 'Give --root the folder that was used before, or use another database.';
   end if;
-  -- Created here and not at install: the names of its roles hold the database's, which a clone changes.
+  -- Created here and not at install, because its roles are named after the database, and a clone has another name.
   if not exists (select from mbus.queue q where q.name = 'exchange_events') then
     perform mbus.create_queue('exchange_events', payload => 'jsonb');
   end if;
   update exchange.server s
   set root_id = p_root_id, root_path = p_root_path, epoch = s.epoch + 1, holder = p_holder, started_at = exchange.now(),
-      -- Without a server no time passed.
+      -- No time passes while no server runs.
       served_seconds = case when exists (select from exchange.member) then exchange._served(s) else s.served_seconds end,
       runs = case when exists (select from exchange.member) then s.runs else (gen_random_uuid()::text || s.runs)[:10] end,
       seen_at = exchange.now(), started_timeout = p_started_timeout, ready_timeout = p_ready_timeout, defer_delay = p_defer_delay,
@@ -40,12 +40,12 @@ language sql volatile set search_path from current as $$
   select pg_advisory_lock_shared(exchange._lock_class() + 2, p_epoch::integer)
 $$;
 
--- A server has ended in order.
+-- Removes a server that has shut down.
 create or replace function exchange.leave(p_epoch bigint) returns void
 language sql volatile set search_path from current as $$ delete from exchange.member m where m.epoch = p_epoch $$;
 
--- Removes the servers that have died, and returns those that are left.  p_silent: only those that did not report for so long,
--- because a server that lost its session has it again after a moment.
+-- Removes dead servers and returns the remaining ones.  p_silent: removes only servers that have not reported for this long, because a
+-- server that lost its session soon has a new one.
 create or replace function exchange.remove_dead(p_silent interval) returns setof exchange.member
 language sql volatile set search_path from current as $$
   delete from exchange.member m
@@ -53,9 +53,9 @@ language sql volatile set search_path from current as $$
   select m.* from exchange.member m order by m.epoch
 $$;
 
--- A server reports, and time passes.  Returns whether it is the one that sweeps; another takes over when that one's lock is
--- free or it has not reported for a few seconds.  For a moment two may sweep, which is harmless.
---   p_now  the clock of a server of an older version
+-- A server reports that it runs, and the time served is advanced.  Returns whether this server sweeps; it takes over when the lock of the
+-- sweeping server is free or that server has not reported for a few seconds.  Two may sweep briefly, which is harmless.
+--   p_now  the time, given by servers of older versions
 create or replace function exchange.report_running(p_epoch bigint, p_now double precision default null) returns boolean
 language plpgsql volatile set search_path from current as $$
 declare
@@ -74,7 +74,7 @@ begin
   if v_is_sweeper then
     perform exchange.remove_dead('5 s');
     for v_restored in
-      -- The reports that count now.
+      -- The reports of restores that have taken effect.
       update exchange.database d set is_restore_told = true
       where d.restored_at is not null and not d.is_restore_told and exchange.restored_in(d.id) = 0 returning d.*
     loop
@@ -87,6 +87,6 @@ begin
   return v_is_sweeper;
 end $$;
 
--- What a server of an older version calls, which sweeps in any case: it serves alone.
+-- Called by servers of older versions, which serve alone and therefore always sweep.
 create or replace function exchange.tick(p_epoch bigint, p_now double precision) returns void
 language sql volatile set search_path from current as $$ select exchange.report_running(p_epoch, p_now) $$;

@@ -1,11 +1,11 @@
 -- API_1: starts a process, or returns why not.  Answers, in this order of precedence:
---   STARTED   the attempt has a process already (in any state), or a new one starts
---   RESTORED  the ERP's highest marker is older than the last commit known here: it was restored from a backup, or the caller
---             had read it before another instance's commit; it reads it again and asks again
+--   STARTED   the attempt already has a process (in any state), or a new one is started
+-- RESTORED  the ERP's highest marker is older than the last commit known here: it was restored from a backup, or the caller read it before
+-- another instance's commit, and has to read it and call again
 --   RESOLVE   at level marker: processes in doubt must be settled first; `p_resolved` settles in the same call
 --   BUSY      the database or the recipient has a process
 --   IDLE      there is nothing to hand out
--- `settled` names processes whose files are to be moved now.
+-- `settled` lists processes whose files are to be moved now.
 -- Locks: the database's row, then the recipient (advisory), then processes.  Errors: MX001, MX030 contradiction.
 create or replace function exchange.start_process(
   p_epoch bigint, p_now double precision, p_client text, p_database text, p_recipient text, p_attempt text,
@@ -35,15 +35,15 @@ begin
   end if;
   v_settled := exchange._take_answers(p_database, p_resolved, v_now, p_client);
   if p_marker_seq is not null and p_marker_seq < v_database.committed_seq then
-    -- Or it read before another instance's commit and asked after it.  Only reading again shows the difference; so the report
-    -- counts only after a delay in which no newer marker was reported.
+    -- Or the caller read its marker before another instance's commit and called after it.  Only reading again shows the difference, so the
+    -- report takes effect only after a delay in which no newer marker was reported.
     update exchange.database d
     set restored_seq = least(d.restored_seq, p_marker_seq), restored_at = coalesce(d.restored_at, exchange.now())
     where d.id = p_database;
     return jsonb_build_object('status', 'RESTORED', 'last', v_database.committed_seq, 'got', p_marker_seq, 'settled', v_settled);
   end if;
   if p_marker_seq is not null and v_database.restored_at is not null then
-    -- It was not restored: of two instances one had read its marker before the other's commit, and asked after it.
+    -- The database was not restored: one of two instances read its marker before the other's commit, and called after it.
     update exchange.database d set restored_seq = null, restored_at = null, is_restore_told = false where d.id = p_database;
     perform alerts.clear('exchange/restored/' || p_database) where v_database.is_restore_told;
   end if;
@@ -86,7 +86,7 @@ begin
     p_database, p_recipient, p_client, p_attempt, exchange.now(),
     exchange.now() + make_interval(secs => v_server.started_timeout), v_now + v_server.started_timeout,
     greatest(p_marker_seq, v_database.committed_seq, 0) + 1, p_marker_seq is not null)
-  -- By a parallel call for another database: this one's is locked.
+  -- The attempt was used by a parallel call for another database: the row of this database is locked.
   on conflict (client_id, attempt) do nothing
   returning * into v_process;
   if not found then perform exchange._refuse_attempt(); end if;
@@ -105,7 +105,7 @@ begin
 end $$;
 
 -- The outcomes that API_1 reports: {process: outcome}.  INFLIGHT settles nothing; nor does a report about another client's
--- process that is not in doubt.  Another outcome than the recorded one is a contradiction: an alert, and nothing changes.
+-- process that is not in doubt.  An outcome that differs from the recorded one is a contradiction: it raises an alert and changes nothing.
 create or replace function exchange._take_answers(
   p_database text, p_resolved jsonb, p_now double precision, p_actor text) returns text[]
 language plpgsql volatile set search_path from current as $$
@@ -122,7 +122,7 @@ begin
       if v_answer.value = 'COMMITTED' then
         perform exchange._commit(v_process, p_now, p_actor);
       else
-        -- Counts as an expiry: one of its messages may make its owner crash each time.
+        -- Counts as an expiry, because one of its messages may make its owner crash each time.
         perform exchange._abort(v_process, p_now, 'ABORTED', p_actor, 'settled by the marker', 'expiry');
       end if;
       v_settled := v_settled || v_process.id;

@@ -1,6 +1,6 @@
--- Ends a process whose time is up: STARTED is cancelled, READY_TO_COMMIT is in doubt.  One process per call, so that a lock is
--- held for one only; returns its id, or null when nothing is due.
---   p_is_restart  at the start of the first server: every READY_TO_COMMIT from before its start is in doubt, whatever its time
+-- Ends a process that has timed out:  STARTED is cancelled, READY_TO_COMMIT is in doubt.  One process per call, so that only one row is
+-- locked; returns its id, or null when nothing is due.
+--   p_is_restart  at the start of the first server: every READY_TO_COMMIT from before its start is in doubt, whatever its deadline
 create or replace function exchange.sweep(p_epoch bigint, p_now double precision, p_is_restart boolean) returns text
 language plpgsql volatile set search_path from current as $$
 declare
@@ -13,14 +13,14 @@ begin
   where p.state in ('STARTED', 'READY_TO_COMMIT')
     and (p.deadline <= v_now
          or p_is_restart and p.state = 'READY_TO_COMMIT'
-            -- Later ones are those of servers that started at the same time.
+            -- Later processes belong to servers that started at the same time.
             and p.ready_at < (select m.started_at from exchange.member m where m.epoch = p_epoch))
   order by p.number limit 1 for update skip locked;
   if v_process.id is null then return null; end if;
   if v_process.state = 'STARTED' then
     perform exchange._abort(v_process, v_now, 'CANCELLED', null, 'timed out', 'expiry');
   else
-    -- The outcome is unknown: the files go to Unknown, an alert is raised.
+    -- The outcome is unknown: the files go to Unknown and an alert is raised.
     update exchange.process p
     set state = 'UNKNOWN', deadline = null, expires_at = null,
         error = case when p_is_restart then 'the server was restarted' else 'timed out' end

@@ -1,4 +1,4 @@
--- A reply that is uploaded before API_3 names it: its file has its temporary name in Prepared.
+-- Records a reply that is uploaded before API_3 names it; its file has its temporary name in Prepared.
 -- The same name and content again: OK, and the new file is not needed (is_new false).  Other content replaces it while
 -- the process is STARTED.  Answers {status: OK | CANCELLED | CONFLICT | FORBIDDEN, is_new, moves}.
 -- Locks: the process's row, the lane.  Errors: MX001.
@@ -31,8 +31,8 @@ begin
   return jsonb_build_object('status', 'OK', 'is_new', true, 'moves', exchange._moves(p_process));
 end $$;
 
--- A row for a reply whose file has its temporary name in Prepared.  Its id is its name; where the recipient has had
--- one of that name before, the sequence distinguishes them.
+-- A row for a reply whose file has its temporary name in Prepared.  Its id is its name; if the recipient has already had a reply of that
+-- name, the sequence distinguishes them.
 create or replace function exchange._add_reply(
   p_process exchange.process, p_name text, p_recipient text, p_reply_to text, p_size bigint, p_sha256 text,
   p_media_type text, p_is_group boolean, p_temporary text, p_state text)
@@ -57,7 +57,7 @@ begin
     on conflict (recipient, lower(id)) where kind = 'reply' and state <> 'discarded' do nothing
     returning m.number into v_number;
     exit when found;
-    -- Other replies may have such names; a random part ends the loop.
+    -- Other replies may have such names; a random suffix ends the loop.
     v_id := left(p_name, 40) || '.' || v_sequence
          || case when v_id = p_name then '' else '.' || left(md5(gen_random_uuid()::text), 8) end;
   end loop;

@@ -1,11 +1,11 @@
--- How a process ends.  Each takes a process whose row the caller holds locked, and returns it as it is then.
+-- The transitions that end a process.  Each function takes a process whose row the caller has locked, and returns the changed row.
 
 -- Whether the file of a message that a process holds is in quarantine: the process is not affected, and the message keeps
 -- its state, but it is not handed out again.
 create or replace function exchange._is_bad(p_folder text) returns boolean
 language sql immutable parallel safe as $$ select coalesce(p_folder, 'Error') = 'Error' $$;
 
--- The ERP has committed: what was processed is done, replies become visible, and the files follow.
+-- The ERP has committed: processed messages are done, replies become visible, and moves of the files are planned.
 create or replace function exchange._commit(
   p_process exchange.process, p_now double precision, p_actor text, p_note text default null)
 returns exchange.process
@@ -42,9 +42,9 @@ begin
   return v_process;
 end $$;
 
--- Nothing was committed: the files are to be handed out again, prepared replies go.
---   p_counts  how the end counts against its messages: failure, expiry or null
--- A message that failed too often and was alone is parked with its reason.
+-- Nothing was committed: the files are handed out again, and prepared replies are discarded.
+--   p_counts  how the end counts for its messages: as a failure, an expiry, or not at all (null)
+-- A message that was handed out alone and has failed too often is parked with the reason.
 create or replace function exchange._abort(
   p_process exchange.process, p_now double precision, p_state text, p_actor text, p_error text, p_counts text)
 returns exchange.process
@@ -92,8 +92,8 @@ begin
   return v_process;
 end $$;
 
--- The outcome has decided about a message or a reply, so an earlier alert about its file is replaced.  A message that is done
--- needs nothing; one that is parked needs an administrator, because of its result or of its file.
+-- The outcome has decided about a message or a reply, so an earlier alert about its file is replaced.  A message that is done needs no
+-- action; a parked one needs an administrator, because of its result or its file.
 create or replace function exchange._alert_outcome(p_message exchange.message) returns void
 language plpgsql volatile set search_path from current as $$
 begin
@@ -107,7 +107,7 @@ begin
   end if;
 end $$;
 
--- A message is parked in Error: an alert, and an event for its sender.
+-- Raises an alert and posts an event for the sender, because a message is parked in Error.
 create or replace function exchange._alert_parked(p_message exchange.message) returns void
 language plpgsql volatile set search_path from current as $$
 begin

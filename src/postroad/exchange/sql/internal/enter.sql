@@ -1,5 +1,5 @@
--- Every call begins here.  A server that was removed is refused, and it is removed only when no call of it runs: they hold its
--- lock shared.  p_epoch null: an administrator's command, which belongs to no server.  served_seconds is that of this moment.
+-- Every call begins here.  The calls of a removed server are refused, and a server is removed only while none of its calls runs: they hold
+-- its lock shared.  p_epoch null: an administrator's command, which belongs to no server.  served_seconds is computed for this moment.
 -- Errors: MX001.
 create or replace function exchange._enter(p_epoch bigint) returns exchange.server
 language plpgsql volatile set search_path from current as $$
@@ -16,8 +16,8 @@ begin
   return v_server;
 end $$;
 
--- The time served until now: the seconds during which a server ran.  Timeouts are counted in them.  Each step is short, so that
--- neither a clock that is set nor a pause of all servers lets timeouts expire.
+-- The time served until now: the seconds during which a server ran.  Timeouts are counted in them.  Each step is limited, so that neither a
+-- clock change nor a pause of all servers lets timeouts expire.
 create or replace function exchange._served(p_server exchange.server) returns double precision
 language sql volatile parallel safe as $$
   select p_server.served_seconds + least(greatest(extract(epoch from exchange.now() - p_server.seen_at), 0), 5)::double precision

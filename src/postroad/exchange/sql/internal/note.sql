@@ -1,4 +1,4 @@
--- A state was entered: history, and an event on the bus, in the same transaction.
+-- Records that a state was entered: in the history, and as an event on the bus, in the same transaction.
 create or replace function exchange._note(p_process exchange.process, p_actor text, p_note text) returns void
 language plpgsql volatile set search_path from current as $$
 declare

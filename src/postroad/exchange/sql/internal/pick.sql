@@ -1,4 +1,4 @@
--- The messages of the next process of a database: the first always, then while the limits hold.
+-- The messages of the next process of a database: at least one, and as many as fit in the limits.
 -- Each of the oldest messages is a slot of its sender, in order of arrival, and a slot is filled with its sender's next message: by
 -- `order` where it is given, then by arrival.  A slot is used once: the message that it belonged to gets the slot of the one that
 -- was handed out in its place.  So a sender that gives an order is not served before others.
@@ -29,7 +29,7 @@ begin
            and p_senders is null and m.sender <> all (v_blocked)
          order by coalesce(m.turn, m.number) limit p_max_files) of_all)
       union all
-      -- Of senders that are named, those that are next by order.
+      -- The next messages by order, for senders that are named.
       (select of_sender.* from (select distinct s.sender from unnest(p_senders) s (sender)) wanted
        cross join unnest(array['', p_recipient]) r (recipient)
        cross join lateral (

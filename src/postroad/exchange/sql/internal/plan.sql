@@ -1,5 +1,5 @@
--- Every change of a file's folder is recorded as a plan, in the same transaction.  In an object store the row is all that changes, unless
--- its content is to be removed, or was missing and has to be found.
+-- Records every change of a file's folder as a planned move, in the same transaction.  With an object store only the row changes, unless
+-- the content is to be removed, or was missing and has to be found.
 create or replace function exchange._plan() returns trigger
 language plpgsql volatile set search_path from current as $$
 begin
@@ -13,7 +13,7 @@ create or replace trigger plan_the_move after update of folder on exchange.messa
 for each row when (old.folder is distinct from new.folder and (new.object is null or new.folder is null or old.folder is null))
 execute function exchange._plan();
 
--- A move as the server needs it.
+-- A move as JSON for the server.
 create or replace function exchange._move(p_message exchange.message, p_move exchange.move) returns jsonb
 language sql stable set search_path from current as $$
   select jsonb_build_object(
@@ -27,7 +27,7 @@ $$;
 create or replace function exchange._object(p_temporary text) returns text
 language sql immutable parallel safe as $$ select case when starts_with(p_temporary, 'object-') then p_temporary end $$;
 
--- What is to be moved for a process, by the recorded plan.
+-- The planned moves of a process.
 create or replace function exchange._moves(p_process text) returns jsonb
 language sql stable set search_path from current as $$
   select coalesce(jsonb_agg(exchange._move(m, v) order by m.number), '[]')
@@ -35,7 +35,7 @@ language sql stable set search_path from current as $$
   where m.process_id = p_process
 $$;
 
--- What is to be moved for one message.
+-- The planned moves of one message.
 create or replace function exchange._moves_of(p_number bigint) returns jsonb
 language sql stable set search_path from current as $$
   select coalesce(jsonb_agg(exchange._move(m, v)), '[]')

@@ -1,4 +1,4 @@
--- A process as JSON for its owner; `files` also have what the server needs to read them.
+-- A process as JSON for its owner; `files` also contain the facts with which the server reads them.
 create or replace function exchange._shown(p_process exchange.process) returns jsonb
 language sql stable set search_path from current as $$
   select jsonb_build_object(

@@ -6,7 +6,7 @@ create table exchange.database (
   committed_seq bigint,
   restored_seq  bigint,
   restored_at   timestamptz,
-  -- Whether the alert was raised: a report counts after a delay.
+  -- Whether the alert was raised: a report takes effect after a delay.
   is_restore_told boolean not null default false,
   created_at    timestamptz not null default clock_timestamp(),
   constraint database_id_is_safe check (id ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$')

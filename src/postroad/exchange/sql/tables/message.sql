@@ -29,13 +29,13 @@ create table exchange.message (
   expiries     integer not null default 0,
   available_at double precision,
   error        text,
-  -- Parked because of its file alone: a file that is right is all that it needs.
+  -- Parked only because of its file: it can be handed out again when the file is restored.
   is_parked_by_file boolean not null default false,
   created_at   timestamptz not null default clock_timestamp(),
   finished_at  timestamptz,
-  -- The trace of the request that brought it.
+  -- The trace of the request that delivered it.
   traceparent  text default nullif(current_setting('postroad.traceparent', true), ''),
-  -- The name of its content in an object store, where the folder is this row's only; null: a file in that folder.
+  -- The name of its content in an object store, where only this row has the folder; null: a file in that folder.
   object       text
 ) with (fillfactor = 85);
 create unique index message_id_is_one_senders_idx on exchange.message (sender, lower(id)) where kind = 'message';

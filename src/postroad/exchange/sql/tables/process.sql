@@ -21,7 +21,7 @@ create table exchange.process (
   manifest     text,
   error        text,
   tries        integer not null default 0,
-  -- The trace of the request that began it, later of the one that committed it: what follows automatically belongs to it.
+  -- The trace of the request that began it, later of the one that committed it; automatic follow-up work belongs to it.
   traceparent  text default nullif(current_setting('postroad.traceparent', true), '')
 ) with (fillfactor = 70);
 create unique index process_attempt_is_one_clients_idx on exchange.process (client_id, attempt);

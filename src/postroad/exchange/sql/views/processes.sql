@@ -1,4 +1,4 @@
--- Processes that are not ended, for people with psql.
+-- Processes that have not ended, for administrators with psql.
 create or replace view exchange.open_processes as
 select p.id, p.database_id as database, p.recipient, p.client_id as owner, p.state, p.started_at, p.ready_at, p.expires_at, p.error
 from exchange.process p
