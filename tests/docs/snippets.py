@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-FOLDERS_RUN = ("tutorials", "howto", "concepts", "operate", "rooms")
+FOLDERS_RUN = ("tutorials", "howto", "concepts", "operate", "components")
 LANGUAGES_RUN = frozenset({"sql", "python", "javascript", "console"})
 
 _FENCE = re.compile(
@@ -45,7 +45,10 @@ def pages_run() -> list[Path]:
     """Return the pages whose snippets are run."""
     found = [DOCS / "quickstart.md", DOCS / "index.md"]
     for folder in FOLDERS_RUN:
-        found.extend(sorted((DOCS / folder).glob("*.md")))
+        pages = sorted((DOCS / folder).glob("*.md"))
+        if not pages:
+            raise FileNotFoundError(f"no pages in docs/{folder}, whose snippets are run")
+        found.extend(pages)
     return found
 
 

@@ -54,3 +54,9 @@ def test_the_snippets_of_a_page_run_in_order(
 def test_the_quickstart_shows_all_three_ways() -> None:
     languages = {snippet.language for snippet in snippets(DOCS / "quickstart.md")}
     assert languages == {"sql", "python", "console"}
+
+
+def test_a_folder_without_pages_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.docs.snippets.FOLDERS_RUN", ("howto", "rooms"))
+    with pytest.raises(FileNotFoundError, match="docs/rooms"):
+        pages_run()
