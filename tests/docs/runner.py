@@ -67,11 +67,11 @@ class PageRunner:
 
     def run(self, snippet: Snippet) -> None:
         """Run one snippet and compare what comes out with what the page shows."""
-        if snippet.language == "sql":
+        if snippet.language == "sql" and not snippet.title:
             self._run_sql(snippet)
         elif snippet.language == "console":
             for command, shown in commands(snippet.body):
-                self._compare(shown, self._command(["sh", "-ec", command]), command)
+                self._compare(shown, self.command(["sh", "-ec", command]), command)
         elif snippet.title and snippet.title.startswith("test_"):
             file = self._folder / snippet.title
             file.write_text(snippet.body, encoding="utf-8")
@@ -79,7 +79,7 @@ class PageRunner:
             without = [
                 f"-pno:{name}" for name in ("cacheprovider", "hypothesispytest", "schemathesis")
             ]
-            self._command([sys.executable, "-m", "pytest", "-q", *without, str(file)])
+            self.command([sys.executable, "-m", "pytest", "-q", *without, str(file)])
         elif snippet.title:
             (self._folder / snippet.title).write_text(snippet.body, encoding="utf-8")
         else:
@@ -88,7 +88,7 @@ class PageRunner:
     def _run_sql(self, snippet: Snippet) -> None:
         code = re.search(r"-- raises (MB\d{3})", snippet.body)
         arguments = ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose"]
-        output = self._command([*arguments, self._dsn], snippet.body, must_fail=code is not None)
+        output = self.command([*arguments, self._dsn], snippet.body, must_fail=code is not None)
         if code is not None:
             assert code[1] in output, f"expected {code[1]}, got:\n{output}"
         self._compare(snippet.expected, _VOID.sub("", output), snippet.body)
@@ -101,9 +101,10 @@ class PageRunner:
             exec(code, self._names)
         self._compare(snippet.expected, output.getvalue(), snippet.body)
 
-    def _command(
+    def command(
         self, command: list[str], given: str | None = None, *, must_fail: bool = False
     ) -> str:
+        """Run a command as the reader would and return its output."""
         done = subprocess.run(
             command,
             input=given,

@@ -5,7 +5,7 @@
 | `sql` | a psql session | the `text` block that follows at once |
 | `python` | code; the names of earlier blocks of the page are there, and `dsn` | the same |
 | `python title="test_….py"` | a file, run by pytest | none |
-| `python title="….py"`, `javascript title="….mjs"` | a file, for the commands after it | none |
+| `python title="….py"`, also `javascript` and `sql` | a file, for the commands after it | none |
 | `console` | commands after `$ ` | the lines after each command |
 
 A `sql` block with a comment `-- raises MB013` must fail with that code. In expected output `...`
