@@ -488,7 +488,7 @@ REPLAYS = Resource(
         Filter("state", "State", "Состояние",
                choices=("waiting", "running", "stopped", "finished")),
     ),
-    example="postroad bus replays --state running",
+    example="postroad bus replays list --state running",
     advice="start one with: postroad bus replay",
 )  # fmt: skip
 
