@@ -49,7 +49,7 @@ def run(lab: Lab) -> Findings:
                 f" {thousands(median(rates, 'bare publisher'), ' msg/s')}",
                 judged=ratio(rates, "bridge out", "bare publisher"),
                 unit="x",
-                bar=at_least(0.5),
+                bar=at_least(0.9),
             ),
             Figure(
                 "bridge from RabbitMQ, deduplicated, acknowledged after commit",

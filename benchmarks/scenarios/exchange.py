@@ -23,12 +23,13 @@ from psycopg.conninfo import make_conninfo
 from benchmarks.intake_lab import free_port, rclone, wait_for
 from benchmarks.lab import Lab
 from benchmarks.result import Figure, Findings, Scenario, at_least, at_most
-from benchmarks.rounds import thousands
+from benchmarks.rounds import Rates, interleave, median, ratio, thousands
 from postroad.cli.components import ALERTS, BUS, EXCHANGE
 from postroad.exchange import operations
 from postroad.postgres import install, run_blocking
 
 CLIENTS = 16
+ROUNDS = 3
 MESSAGES = 3_200
 CYCLES = 1_600
 WAITING_FEW, WAITING_MANY = 1_000, 1_000_000
@@ -48,7 +49,7 @@ def run(lab: Lab) -> Findings:
         with _serving(lab, root) as server:
             found = _measure(lab, root, *server)
         with _serving(lab, root, WORKERS) as (port, _):
-            found.figures += _measure_workers(lab, root, port, found.raw["rates"]["intake"])
+            _measure_workers(lab, root, port, found)
         with _with_store(lab, root) as (other, environment):
             found.figures += _measure_store(lab, other, root, environment)
         return found
@@ -58,18 +59,10 @@ def run(lab: Lab) -> Findings:
 
 def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
     tokens = [_token(lab, f"c{n}") for n in range(CLIENTS)]
-    count = lab.scaled(MESSAGES / CLIENTS, 10)
-    _load(lab, port, "intake", 10, tokens)
-    ratios, rates = [], []
-    for _ in range(3):
-        bare = _bare(root / "bare", count)
-        rate = CLIENTS * count / _load(lab, port, "intake", count, tokens)
-        ratios.append(rate / bare)
-        rates.append(rate)
-    lab.report("intake")
+    rates = _intake(lab, root, port, tokens, "one process")
     cycles = lab.scaled(CYCLES / CLIENTS, 5)
+    bare = median(rates, "bare disk")
     _load(lab, port, "fill", cycles, tokens)
-    bare = _bare(root / "bare", count)
     cycle_rate = CLIENTS * cycles / _load(lab, port, "cycle", cycles, tokens)
     lab.report("cycles")
     few = _start_times(lab, port, tokens[0], "few", WAITING_FEW)
@@ -77,16 +70,10 @@ def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
     lab.report("backlog")
     peak = _memory(lab, port, pid, tokens, lab.scaled(LARGE / CLIENTS, 2))
     lab.report("memory")
-    ratio, rate = statistics.median(ratios), statistics.median(rates)
     slower = statistics.median(many) / statistics.median(few)
     return Findings(
         [
-            Figure(
-                "intake of 10 KiB by 16 clients, share of the bare disk",
-                f"{ratio:.2f} ({thousands(rate)})",
-                judged=ratio,
-                bar=at_least(0.5),
-            ),
+            _share("intake of 10 KiB by 16 clients", rates),
             Figure(
                 "full cycles over 16 databases",
                 f"{thousands(cycle_rate)} ({cycle_rate / bare:.2f} of the bare disk)",
@@ -98,6 +85,7 @@ def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
                 f"API_1 with {lab.scaled(WAITING_MANY, 2_000):,} waiting, times that with 1,000",
                 f"{slower:.2f} ({statistics.median(many):.1f} ms)",
                 judged=slower,
+                unit="x",
                 bar=at_most(1.3),
             ),
             Figure(
@@ -108,29 +96,56 @@ def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
                 bar=at_most(300),
             ),
         ],
-        {"rates": {"intake": rates}, "start_ms": {"few": few, "many": many}},
+        {"rates": rates, "start_ms": {"few": few, "many": many}},
     )
 
 
-def _measure_workers(lab: Lab, root: Path, port: int, alone: list[float]) -> list[Figure]:
+def _intake(lab: Lab, root: Path, port: int, tokens: list[str], name: str) -> Rates:
+    """Measure intake and the bare disk in turns; return the rates of both."""
+    count = lab.scaled(MESSAGES / CLIENTS, 10)
+    _load(lab, port, "intake", 10, tokens)
+    return interleave(
+        lab,
+        ROUNDS,
+        {
+            "bare disk": lambda: _bare(root / "bare", count),
+            name: lambda: CLIENTS * count / _load(lab, port, "intake", count, tokens),
+        },
+    )
+
+
+def _share(what: str, rates: Rates) -> Figure:
+    """Judge the median of each round's share of the bare disk."""
+    bare, name = rates
+    return Figure(
+        f"{what}, share of the bare disk",
+        thousands(median(rates, name)),
+        f"bare disk {thousands(median(rates, bare))}",
+        ratio(rates, name, bare),
+        "x",
+        at_least(0.5),
+    )
+
+
+def _measure_workers(lab: Lab, root: Path, port: int, found: Findings) -> None:
     """Measure intake and cycles with several server processes."""
     tokens = [_token(lab, f"w{n}") for n in range(CLIENTS)]
-    count, cycles = lab.scaled(MESSAGES / CLIENTS, 10), lab.scaled(CYCLES / CLIENTS, 5)
-    _load(lab, port, "intake", 10, tokens)
-    bare = _bare(root / "bare", count)
-    rate = statistics.median(
-        CLIENTS * count / _load(lab, port, "intake", count, tokens) for _ in range(3)
-    )
+    name = f"{WORKERS} processes"
+    rates = _intake(lab, root, port, tokens, name)
+    cycles = lab.scaled(CYCLES / CLIENTS, 5)
     _load(lab, port, "fill", cycles, tokens)
     cycle_rate = CLIENTS * cycles / _load(lab, port, "cycle", cycles, tokens)
-    lab.report("workers")
-    times = rate / statistics.median(alone)
-    return [
+    lab.report("cycles of several processes")
+    alone, bare = median(found.raw["rates"], "one process"), median(rates, "bare disk")
+    found.figures += [
+        _share(name, rates),
         Figure(
             f"intake with {WORKERS} server processes, times that with one",
-            f"{times:.2f} ({thousands(rate)}, {rate / bare:.2f} of the bare disk)",
-            judged=times,
-            bar=at_least(2),
+            thousands(median(rates, name)),
+            f"one process {thousands(alone)}",
+            median(rates, name) / alone,
+            "x",
+            at_least(2),
         ),
         Figure(
             f"full cycles over 16 databases with {WORKERS} server processes",
@@ -140,6 +155,7 @@ def _measure_workers(lab: Lab, root: Path, port: int, alone: list[float]) -> lis
             bar=at_least(600),
         ),
     ]
+    found.raw["rates of several processes"] = rates
 
 
 def _measure_store(lab: Lab, other: Lab, root: Path, environment: dict[str, str]) -> list[Figure]:
@@ -156,7 +172,7 @@ def _measure_store(lab: Lab, other: Lab, root: Path, environment: dict[str, str]
         ]
         for one, port, tokens in arms:
             _load(one, port, "intake", 10, tokens)
-        for _ in range(3):
+        for _ in range(ROUNDS):
             took: dict[str, list[float]] = {kind: [] for kind in rates}
             for one, port, tokens in arms:
                 took["intake"].append(_load(one, port, "intake", count, tokens))
@@ -171,6 +187,7 @@ def _measure_store(lab: Lab, other: Lab, root: Path, environment: dict[str, str]
             f"{what} with an S3 store on the same disk, share of the folder",
             f"{found[kind]:.2f}",
             judged=found[kind],
+            unit="x",
             bar=at_least(0.5),
         )
         for kind, what in (("intake", "intake of 10 KiB"), ("cycle", "full cycles"))
@@ -328,13 +345,13 @@ def _memory(lab: Lab, port: int, pid: int, tokens: list[str], count: int) -> flo
 SCENARIO = Scenario(
     "exchange",
     "The exchange",
-    "One server process; in two figures, four on one port. "
-    "Intake: 16 connections send messages of 10 KiB, three rounds, each beside "
-    "a round of 16 threads that do no more than temp, fsync, rename and fsync of the folder. "
+    "One server process; in three figures, four on one port. "
+    "Intake: 16 connections send messages of 10 KiB, three rounds in turns with "
+    "16 threads that do no more than temp, fsync, rename and fsync of the folder. "
     "Cycles: API_1, API_3 with one reply, API_4, on 16 databases at once. API_1: one message "
     "handed out with 1,000 and with 1,000,000 waiting, median of 40. Memory: the server's resident "
     "set while 1 GiB passes in messages of 1 MiB. Store: rclone serves a folder on the same "
     "disk as an S3 store; three rounds by turns with the folder.",
-    5,
+    4 * ROUNDS + 5,
     run,
 )
