@@ -41,8 +41,8 @@ test: .venv/.installed-dev servers ## run every test in parallel: on the newest 
 stress: .venv/.installed-dev servers ## run everything on both PostgreSQL versions, chaos tests and others that grow with their full numbers
 	@growing=$$(grep -rlE 'POSTROAD_STRESS|IS_STRESS' tests --include='test_*.py' | grep -v '^tests/chaos/'); \
 	POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$growing $(ARGS); grown=$$?; \
-	POSTROAD_STRESS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore=tests/chaos $$(printf -- '--ignore=%s ' $$growing) $(ARGS) \
-	&& exit $$grown
+	POSTROAD_STRESS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore=tests/chaos $$(printf -- '--ignore=%s ' $$growing) $(ARGS); \
+	case $$grown,$$? in 0,0 | 0,5 | 5,0) ;; *) exit 1 ;; esac # 5: ARGS selects nothing there
 
 celery-suite: .venv/.installed-dev servers ## run Celery's own integration suite on mbus:// (ARGS="--broker rabbitmq -k test_chord")
 	.venv/bin/python -m tools.celery_suite $(ARGS)
