@@ -109,7 +109,7 @@ class Maintenance(Upkeep):
         `is_first`: no other server runs, so processes that were ready to commit are in doubt.
         """
         for row in await self._journal.rows(DATABASES):
-            await self._use_folders(row["id"], self._mover.open(row["id"], may_create=False))
+            await self._use_folders(row["id"], self._mover.open(row["id"], is_known=True))
         await self.tick()
         if is_first:
             await self._drop_temporaries()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
@@ -51,6 +52,8 @@ class Mover:
         self.storage = storage
         # The databases that are known to the journal and have their folders.
         self.opened: set[str] = set()
+        # By the prefix that the ids of their processes have; see `exchange._process_id`.
+        self.opened_by_prefix: dict[str, str] = {}
         self._creates_databases = creates_databases
         self._threads = threads
         # Moves that wait for the running batch of their database.
@@ -75,16 +78,20 @@ class Mover:
         except OSError as failure:
             raise storage_failure(failure, "the folders cannot be used") from failure
 
-    async def open(self, database: str, *, may_create: bool = True) -> None:
+    async def open(self, database: str, *, may_create: bool = True, is_known: bool = False) -> None:
         """Ensure that a database is known and has its folders. Raises DatabaseNotFound.
 
-        A new database is created if the settings allow it.
+        A new database is created if the settings allow it. `is_known`: the journal has just named
+        it.
         """
         if database not in self.opened:
             may_create = may_create and self._creates_databases
-            await self.journal.select("find_database", database, may_create)
+            if not is_known:
+                await self.journal.select("find_database", database, may_create)
             await self.in_thread(self.storage.make_database, database)
             self.opened.add(database)
+            prefix = hashlib.sha256(database.encode()).hexdigest()[:8]
+            self.opened_by_prefix[prefix] = database
 
     async def drop(self, database: str, folder: str, names: Sequence[str]) -> None:
         """Remove temporary files that no plan names; the next start removes any that remain."""

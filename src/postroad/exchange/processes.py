@@ -83,11 +83,6 @@ class Processes:
 
     async def start(self, client: str, recipient: str, given: Start) -> dict[str, Any]:
         """API_1. Returns the protocol's answer."""
-        try:
-            await self.mover.open(given.database, may_create=False)
-        except errors.DatabaseNotFound:
-            if not self.settings.creates_databases:
-                raise
         for _ in range(MAX_PICKS):
             answer = await self._start_once(client, recipient, given)
             is_new, is_torn = answer.pop("is_new", False), answer.pop("is_torn", False)
@@ -117,11 +112,20 @@ class Processes:
         if settled := answer.pop("settled", None):
             await self.mover.follow_pending(settled)
         if answer["status"] == "IDLE":
+            if answer.get("is_unknown") and not self.settings.creates_databases:
+                await self.mover.open(given.database, may_create=False)
             return self._idle(answer.get("retry_after"))
         if answer["status"] == "STARTED":
-            process = answer["process"]
+            process, is_new = answer["process"], answer.get("is_new", False)
             self._remember(process["id"], process["database"], process["owner"])
-            answer["process"] = await self._handed(process, answer.get("is_new", False))
+            try:
+                await self.mover.open(given.database, is_known=True)
+            except errors.ExchangeError:
+                # Its folders cannot be used: the attempt may be repeated, no message has failed.
+                if is_new:
+                    await self.journal.decide("end_empty", NOW, process["id"])
+                raise
+            answer["process"] = await self._handed(process, is_new)
             answer["is_torn"] = len(answer["process"]["files"]) < len(process["files"])
         return dict(answer)
 
@@ -172,11 +176,16 @@ class Processes:
         """API_3. Returns OK or CANCELLED; replies are durable before it does."""
         replies = [(reply, reply.stored()) for reply in given.replies]
         results = {name: one.model_dump(exclude_none=True) for name, one in given.results.items()}
-        found = await self.find(process)
-        if found is None:
-            return dict(CANCELLED)
-        database, _ = found
         mover, storage = self.mover, self.mover.storage
+        prefixed = mover.opened_by_prefix.get(process[:8], "")
+        database, _ = self._owners.get(process, (prefixed, ""))
+        if not is_process_id(process):
+            return dict(CANCELLED)
+        if replies and not database:
+            if (found := await self.find(process)) is None:
+                return dict(CANCELLED)
+            database, _ = found
+            await mover.open(database, is_known=True)
         contents: dict[str, bytes] = {}
         items: list[dict[str, Any]] = []
         for place, (reply, content) in enumerate(replies):
@@ -185,7 +194,7 @@ class Processes:
                 item |= {"sha256": content.sha256, "temporary": storage.temporary_name()}
                 item |= {"size": content.size, "media_type": content.media_type}
                 contents[item["temporary"]] = content.stored
-            items.append(item | {"is_group": False, "place": place})
+            items.append(item | {"is_group": False, "place": place, "database": database})
         named = sorted([item[key] for key in NAMED_OF_A_REPLY] for item in items)
         recorded = digest_of(named, results), Jsonb(items), Jsonb(results)
         write = functools.partial(mover.in_thread, storage.write, database, "Prepared")
@@ -195,7 +204,12 @@ class Processes:
             await mover.drop(database, "Prepared", list(contents))
             raise
         parameters = NOW, client, process, *recorded
-        return await self.store(database, process, list(contents), "prepare", *parameters)
+        verdict = await self.store(database, process, list(contents), "prepare", *parameters)
+        if verdict["status"] == "ELSEWHERE":
+            # Another database whose processes have ids with this prefix.
+            self._remember(process, verdict["database"], client)
+            return await self.prepare(client, process, given)
+        return verdict
 
     async def store(
         self, database: str, process: str, temporaries: list[str], function: str, *parameters: Any
@@ -214,7 +228,7 @@ class Processes:
                 raise
             moves = Move.planned(answer)
             used = {move.temporary for move in moves if move.temporary}
-            verdict = judge(answer, process)
+            verdict = answer if answer["status"] == "ELSEWHERE" else judge(answer, process)
             if lost := await self.mover.place(moves):
                 names = ", ".join(move.name for move in lost)
                 raise errors.StorageFailed(

@@ -1,8 +1,10 @@
 -- API_3: the replies and the results, all of them durable before the answer; the process is READY_TO_COMMIT.
---   p_replies  [{name, recipient, reply_to, size, sha256, media_type, temporary}]; temporary null: the reply was uploaded before
+--   p_replies  [{name, recipient, reply_to, size, sha256, media_type, temporary, database}]; temporary null: the reply was uploaded
+--              before; database: whose folder has the file
 --   p_results  {file name: {status, error, delay}}; a file without one counts as PROCESSED
 --   p_manifest digest of the whole request; repeating it is OK, a different one is a contradiction
--- Answers {status: OK | CANCELLED | CONFLICT | NAMES | UPLOAD | FORBIDDEN, is_new, moves}.
+-- Answers {status: OK | CANCELLED | CONFLICT | NAMES | UPLOAD | FORBIDDEN | ELSEWHERE, is_new, moves}.  ELSEWHERE: the process
+-- belongs to another database than the files, and nothing was changed.
 -- Locks: the process's row, the lane.  Errors: MX001.
 create or replace function exchange.prepare(
   p_epoch bigint, p_now double precision, p_client text, p_process text, p_manifest text, p_replies jsonb, p_results jsonb)
@@ -19,6 +21,9 @@ begin
   if v_process.id is null then return jsonb_build_object('status', 'CANCELLED'); end if;
   if v_process.client_id <> p_client then return jsonb_build_object('status', 'FORBIDDEN'); end if;
   if v_process.outcome = 'ABORTED' then return jsonb_build_object('status', 'CANCELLED', 'state', v_process.state); end if;
+  if exists (select from jsonb_array_elements(p_replies) r where r ->> 'database' <> v_process.database_id) then
+    return jsonb_build_object('status', 'ELSEWHERE', 'database', v_process.database_id);
+  end if;
   if v_process.state <> 'STARTED' then
     perform exchange._bring_replies(p_process, p_replies) where v_process.outcome is null and v_process.manifest = p_manifest;
     return jsonb_build_object(

@@ -20,7 +20,7 @@ begin
   return jsonb_build_object('status', 'OK', 'state', v_process.state, 'expires_at', v_process.expires_at);
 end $$;
 
--- Ends a process all of whose files are corrupt; its attempt can be used for the next one.
+-- Ends a process whose files are corrupt or cannot be read now; its attempt can be used for the next one.
 create or replace function exchange.end_empty(p_epoch bigint, p_now double precision, p_process text) returns void
 language plpgsql volatile set search_path from current as $$
 declare
@@ -29,6 +29,6 @@ declare
 begin
   select p.* into v_process from exchange.process p where p.id = p_process and p.state = 'STARTED' for update;
   if v_process.id is null then return; end if;
-  perform exchange._abort(v_process, coalesce(p_now, v_server.served_seconds), 'CANCELLED', null, 'its files were corrupt', null);
+  perform exchange._abort(v_process, coalesce(p_now, v_server.served_seconds), 'CANCELLED', null, 'its files could not be read', null);
   update exchange.process p set attempt = p.attempt || ' (empty ' || p.id || ')' where p.id = p_process;
 end $$;

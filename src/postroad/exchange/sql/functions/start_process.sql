@@ -31,7 +31,7 @@ begin
   end if;
   select d.* into v_database from exchange.database d where d.id = p_database for update;
   if v_database.id is null then
-    return jsonb_build_object('status', 'IDLE', 'settled', '[]'::jsonb);
+    return jsonb_build_object('status', 'IDLE', 'settled', '[]'::jsonb, 'is_unknown', true);
   end if;
   v_settled := exchange._take_answers(p_database, p_resolved, v_now, p_client);
   if p_marker_seq is not null and p_marker_seq < v_database.committed_seq then
@@ -81,9 +81,9 @@ begin
     return jsonb_build_object('status', 'IDLE', 'retry_after', ceil(v_wait), 'settled', v_settled);
   end if;
   insert into exchange.process (
-    database_id, recipient, client_id, attempt, started_at, expires_at, deadline, marker_seq, has_marker)
+    id, database_id, recipient, client_id, attempt, started_at, expires_at, deadline, marker_seq, has_marker)
   values (
-    p_database, p_recipient, p_client, p_attempt, exchange.now(),
+    exchange._process_id(p_database), p_database, p_recipient, p_client, p_attempt, exchange.now(),
     exchange.now() + make_interval(secs => v_server.started_timeout), v_now + v_server.started_timeout,
     greatest(p_marker_seq, v_database.committed_seq, 0) + 1, p_marker_seq is not null)
   -- The attempt was used by a parallel call for another database: the row of this database is locked.
@@ -96,6 +96,13 @@ begin
   perform exchange._note(v_process, p_client, null);
   return jsonb_build_object('status', 'STARTED', 'process', exchange._shown(v_process), 'is_new', true, 'settled', v_settled);
 end $$;
+
+-- A new id.  Its prefix lets a server derive the database without a call, and write files before it calls `prepare`, which
+-- checks the database.
+create or replace function exchange._process_id(p_database text) returns text
+language sql volatile set search_path from current as $$
+  select overlay(gen_random_uuid()::text placing encode(substring(sha256(convert_to(p_database, 'UTF8')) for 4), 'hex') from 1 for 8)
+$$;
 
 create or replace function exchange._refuse_attempt() returns void
 language plpgsql volatile set search_path from current as $$
