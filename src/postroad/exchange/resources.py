@@ -185,7 +185,7 @@ SERVERS = Resource(
         Column("seen_at", "Reported", "Отметился", "since", is_nullable=False),
         Column("is_sweeper", "Sweeps", "Обслуживает", "boolean", is_nullable=False),
     ),
-    is_descending=False, example="postroad exchange servers",
+    key="epoch", is_descending=False, example="postroad exchange servers",
 )  # fmt: skip
 
 REQUEUE = Action(

@@ -421,6 +421,9 @@ async def test_the_command_line_keeps_its_lists_whole_and_its_filters_narrow(
     assert " all " not in rows["c2"]
     page = await command("clients", "list", "--limit", "1")
     assert "there are more: --after" in page
+    epoch = exchange.server.journal and exchange.server.journal.epoch
+    (server,) = await command("servers", "--json")
+    assert (server["epoch"], server["is_sweeper"]) == (epoch, True)
     # Only for a recipient that has none: nothing may change.
     none = await command("requeue", "--all", "--recipient", "nobody", "--json")
     assert (none["count"], none["status"]) == (0, "OK")
