@@ -60,6 +60,23 @@ def test_a_process_in_doubt_comes_first_and_is_resolved(
     assert audit == [("operator", "done")]
 
 
+@LANGUAGES
+def test_the_servers_of_the_exchange_are_listed(
+    open_page: OpenPage,
+    console: RunningConsole,
+    console_exchange: ExchangeProcess,
+    language: str,
+    width: int,
+) -> None:
+    t = texts(language)
+    page = open_page("/exchange", language=language, width=width)
+    servers = page.locator(".card", has=page.get_by_role("heading", name=t("exchange.servers")))
+    holders = [row[0] for row in look(console, "select holder from exchange.member")]
+    assert holders
+    for holder in holders:
+        expect(servers).to_contain_text(holder)
+
+
 @pytest.fixture(scope="session")
 def celery(console: RunningConsole) -> Iterator[None]:
     quick = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from typing import Any
 
 import psycopg
@@ -390,7 +391,7 @@ async def test_events_of_a_process_are_on_the_bus(exchange: LocalExchange) -> No
 async def test_administrators_see_everything_in_pages(exchange: LocalExchange) -> None:
     phone, erp, process = await _ready(exchange, "m1")
     admin = exchange.caller("admin", is_admin=True)
-    for path in ("/processes", f"/processes/{process['id']}", "/databases", "/clients"):
+    for path in ("/processes", f"/processes/{process['id']}", "/databases", "/clients", "/servers"):
         assert (await erp.call("GET", path))[0] == 403
         assert (await admin.call("GET", path))[0] == 200
     _, shown = await admin.call("GET", f"/processes/{process['id']}")
@@ -401,6 +402,10 @@ async def test_administrators_see_everything_in_pages(exchange: LocalExchange) -
     names = [item["id"] for item in page["items"] + rest["items"]]
     assert names == ["admin", "erp", "phone"]
     assert "secret_hash" not in page["items"][0]
+    _, servers = await admin.call("GET", "/servers")
+    (server,) = servers["items"]
+    assert server["holder"].endswith(f":{os.getpid()}")
+    assert server["is_sweeper"] is True
     assert (await admin.end(process["id"], "release"))[0] == 422
     assert (await admin.end(process["id"], "release", outcome="COMMITTED"))[0] == 200
     assert len(await phone.replies()) == 1

@@ -94,6 +94,7 @@ async def _overview(view: View) -> None:
     )
     await view.live(doubts)
     await show_resource(view, exchange.PROCESSES, to=TO, names=PROCESS_COLUMNS)
+    await show_resource(view, exchange.SERVERS, title=t("exchange.servers"), name="server_")
 
 
 _ADD_CLIENT = element("code", "postroad exchange clients add")

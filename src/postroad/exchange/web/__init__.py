@@ -12,7 +12,7 @@ from postroad import __version__
 from postroad.exchange.intake import Intake
 from postroad.exchange.mover import Mover
 from postroad.exchange.processes import Processes
-from postroad.exchange.resources import CLIENTS, DATABASES, PROCESSES
+from postroad.exchange.resources import CLIENTS, DATABASES, PROCESSES, SERVERS
 from postroad.exchange.web.answers import Health
 from postroad.exchange.web.identity import Identity, administrator_of
 from postroad.exchange.web.messages import add_messages
@@ -51,7 +51,7 @@ def create_app(settings: ExchangeSettings, mover: Mover, intake: Intake) -> Fast
         return await journal.repeat(lambda connection: resource.page(connection, *given, **paging))
 
     lists = APIRouter(tags=["administration"])
-    for resource in (PROCESSES, DATABASES, CLIENTS):
+    for resource in (PROCESSES, DATABASES, CLIENTS, SERVERS):
         path = resource.name.replace("exchange.", "/")
         add_list(lists, path, resource, partial(read, resource), administrator_of)
     app.include_router(lists, prefix=BASE_PATH, dependencies=[Security(BEARER)])
