@@ -20,6 +20,11 @@ haproxy          haproxy
 chromium         chromium
 promtool         prometheus
 /usr/share/java/postgresql.jar  libpostgresql-jdbc-java
+node             nodejs
+npm              npm
+javac            default-jdk-headless
+systemd-analyze  systemd
+logrotate        logrotate
 go               golang-go
 /usr/share/gocode/src/github.com/jackc/pgx/v4/conn.go  golang-github-jackc-pgx-v4-dev
 "

@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect
 from postroad.console.catalogue import texts
 from tests.console.stage import PAGES, Stage
 from tests.fixtures.console import OpenPage, RunningConsole
+from tests.programs import refuse_missing
 
 # Faults of these weights are failures; the rest is taste.
 SERIOUS = {"serious", "critical"}
@@ -24,8 +25,7 @@ SERIOUS = {"serious", "critical"}
 
 def axe_source() -> str:
     if find_spec("axe_playwright_python") is None:
-        reason = "no axe-core; install it with: make test"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+        refuse_missing("no axe-core; install it with: make test")
     return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
-import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.harness.arms import PG_BOSS
 from benchmarks.peers.install import NotInstalled, installed_node_peer, installed_peer
 from tests.docs.snippets import ROOT
 from tests.fixtures.processes import free_port
+from tests.programs import refuse_missing
 
 Prepare = Callable[[str, Path], dict[str, str]]
 
@@ -68,4 +67,4 @@ def prepare(page: str, dsn: str, folder: Path) -> dict[str, str]:
     try:
         return PREPARE[page](dsn, folder)
     except NotInstalled as reason:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(reason))
+        refuse_missing(str(reason))

@@ -18,6 +18,7 @@ from benchmarks.peers.install import NotInstalled, installed_peer
 from postroad.testing import wait_until
 from tests.docs.snippets import DOCS, ROOT, snippets
 from tests.integration.broker.crew import url_of
+from tests.programs import refuse_missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 PAGE = DOCS / "howto" / "migrate-from-celery-broker.md"
@@ -46,7 +47,7 @@ def environment(database: str, tmp_path: Path) -> dict[str, str]:
     try:
         peer = installed_peer(ROOT, "redis", ("redis",))
     except NotInstalled as reason:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(reason))
+        refuse_missing(str(reason))
     path = os.pathsep.join([str(ROOT / "src"), str(tmp_path), str(peer)])
     return {
         **os.environ,

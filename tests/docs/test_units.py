@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import ROOT
+from tests.programs import needed
 
 # On systemd's own scale from 0 (closed) to 10 (open); a unit without any restriction has 9.6.
 MAX_EXPOSURE = 2.5
 SYSTEMD = ROOT / "packaging" / "systemd"
 
-pytestmark = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd")
+
+@pytest.fixture(autouse=True)
+def _systemd() -> None:
+    needed("systemd-analyze")
 
 
 def run(*command: object) -> str:
@@ -67,16 +70,13 @@ def test_the_folders_can_be_created(units: Path) -> None:
     assert (units / "var" / "log" / "postroad").stat().st_mode & 0o777 == 0o750
 
 
-@pytest.mark.skipif(not shutil.which("logrotate"), reason="needs logrotate")
 def test_logrotate_accepts_its_configuration(tmp_path: Path) -> None:
     # Here the user postroad need not exist.
     text = (ROOT / "packaging" / "logrotate" / "postroad").read_text(encoding="utf-8")
     file = tmp_path / "postroad"
     file.write_text(text.replace("su postroad adm", "su root adm"), encoding="utf-8")
     file.chmod(0o644)
-    program = shutil.which("logrotate")
-    done = subprocess.run(
-        [str(program), "-d", str(file)], capture_output=True, text=True, check=False
-    )
+    command = [needed("logrotate"), "-d", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "error" not in done.stderr

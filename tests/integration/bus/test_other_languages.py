@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +14,21 @@ from benchmarks.peers.install import installed_node_peer
 from postroad.bus import Bus
 from postroad.testing import wait_until
 from tests.fixtures.holding_proxy import holding_proxy
+from tests.programs import needed
 
 pytestmark = pytest.mark.timeout(240)
 ROOT = Path(__file__).parents[3]
 JDBC = Path("/usr/share/java/postgresql.jar")
 GO_PACKAGES = Path("/usr/share/gocode")
+# `java` runs a source file only with the compiler of a JDK.
+PROGRAMS = {"node": ("node", "npm"), "java": ("java", "javac"), "go": ("go",)}
 
 
-@pytest.fixture(params=["node", "java", "go"])
+@pytest.fixture(params=list(PROGRAMS))
 def command(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[list[str]]:
     """Return the command of a worker, for the queue `orders` of the database, over TCP."""
-    if shutil.which(request.param) is None:
-        pytest.skip(f"{request.param} is not installed")
+    for program in PROGRAMS[request.param]:
+        needed(program)
     part = conninfo_to_dict(database)
     socket = f"{part['host']}/.s.PGSQL.{part['port']}"
     with holding_proxy(socket) as proxy:
