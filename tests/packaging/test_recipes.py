@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import yaml
 from postroad.cli.main import cli
 from postroad.cli.parts import find_part
 from postroad.settings import Settings
+from postroad.settings_sources import load
+from postroad.vault import open_vault
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -44,7 +47,7 @@ def pods() -> list[dict[str, Any]]:
         for item in KUBERNETES
         if "template" in item.get("spec", ())
     ]
-    assert len(found) == 3
+    assert len(found) == 4
     return found
 
 
@@ -71,7 +74,7 @@ def environment() -> Iterator[str]:
 
 def test_every_command_of_a_recipe_exists_and_takes_its_arguments() -> None:
     found = list(commands())
-    assert len(found) == 6
+    assert len(found) == 7
     for arguments in found:
         command: click.Command = cli
         rest = [str(each) for each in arguments]
@@ -88,12 +91,34 @@ def test_every_command_of_a_recipe_exists_and_takes_its_arguments() -> None:
 
 def test_every_setting_of_a_recipe_exists() -> None:
     names = {name for name in environment() if name.startswith("POSTROAD_")}
-    assert len(names) == 5
+    assert len(names) == 6
     for name in names:
         model: Any = Settings
         for part in name.removeprefix("POSTROAD_").lower().split("__"):
             assert part in model.model_fields, name
             model = model.model_fields[part].annotation
+
+
+def test_the_pods_decrypt_with_the_key_that_the_header_creates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (PACKAGING / "kubernetes" / "postroad.yaml").read_text(encoding="utf-8")
+    [command] = re.findall(r"--from-literal=vault-keys=(\"\$\(.+\)\")$", text, re.MULTILINE)
+    done = subprocess.run(
+        ["sh", "-c", f"printf %s {command}"], capture_output=True, text=True, check=True
+    )
+    file = tmp_path / "vault-keys"
+    file.write_text(done.stdout, encoding="utf-8")
+    [config] = [item["data"] for item in KUBERNETES if item["kind"] == "ConfigMap"]
+    place = "file:/run/secrets/postroad/vault-keys"
+    assert config["POSTROAD_VAULT__KEYS"] == place
+    monkeypatch.setenv("POSTROAD_VAULT__KEYS", f"file:{file}")
+
+    def no_folder() -> Path:
+        raise AssertionError("the key is in the secret")
+
+    one, other = (open_vault(load().settings.vault, no_folder) for _pod in range(2))
+    assert other.open(one.seal("secret")) == "secret"
 
 
 def test_the_files_that_the_image_copies_exist() -> None:

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field
 
 from postroad.settings.values import Duration, Port, Secret, Section
 
@@ -65,8 +65,8 @@ class VaultSettings(Section):
 
     key_file: Path | None = None
     """File with one key per line, the newest first. Default: `vault.key` in the data folder."""
-    keys: SecretStr | None = None
-    """The keys themselves, separated by commas, instead of the file. Default: the file."""
+    keys: Secret | None = None
+    """The keys, separated by commas, or `file:/path` of such a text. Default: `key_file`."""
 
 
 def _proxy(value: str) -> str:
