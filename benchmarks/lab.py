@@ -18,7 +18,7 @@ from psycopg import sql
 
 from benchmarks.maintenance import Maintainer
 from benchmarks.pgbench import Pgbench
-from postroad.cli.components import BUS
+from postroad.bus.schema import BUS
 from postroad.postgres import EmbeddedServer, install
 
 __all__ = ["CONFIGURATION", "Lab", "open_lab", "open_server"]

@@ -20,7 +20,7 @@ import psycopg
 
 from benchmarks.harness import contract
 from postroad.bus import AsyncBus, AsyncWorker, WorkerSettings
-from postroad.cli.components import BUS
+from postroad.bus.schema import BUS
 from postroad.postgres import install
 
 QUEUE = "long_horizon_bench"

@@ -9,7 +9,7 @@ from datetime import timedelta
 import psycopg
 
 from postroad.bus import Bus
-from postroad.cli.components import BUS
+from postroad.bus.schema import BUS
 from postroad.postgres import install
 from proof.history.checkers import Predicate, is_parity
 

@@ -7,7 +7,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from postroad.cli.components import BUS
+from postroad.bus.schema import BUS
 from postroad.postgres import install
 from postroad.postgres.errors import ExtensionMissing, RightMissing
 from postroad.testing import TestServer

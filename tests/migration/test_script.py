@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from postroad.cli.components import BUS
+from postroad.bus.schema import BUS
 from postroad.postgres import install, script, status
 from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect

@@ -24,6 +24,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
 
 from postroad.bus.call import Call
+from postroad.bus.schema import BUS
 from postroad.bus.session import run
 from postroad.postgres.connections import connect
 from postroad.postgres.manifest import Schema
@@ -31,10 +32,7 @@ from postroad.postgres.migrator import install
 
 T = TypeVar("T")
 CHANNEL = "mbus"
-SCHEMAS = (
-    Schema("mbus", "postroad.bus", ("hstore",)),
-    Schema("broker", "postroad.broker", ("hstore",)),
-)
+SCHEMAS = (BUS, Schema("broker", "postroad.broker", ("hstore",)))
 
 Texts = tuple[str | None, ...]
 

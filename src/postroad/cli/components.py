@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from postroad.bus.schema import BUS
 from postroad.postgres.connections import connect
 from postroad.postgres.manifest import Schema
 from postroad.postgres.migrator import install
 
-BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
 BROKER = Schema("broker", "postroad.broker", ("hstore",))
 BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))

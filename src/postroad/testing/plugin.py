@@ -43,7 +43,7 @@ def postroad_server() -> Iterator[TestServer]:
 @pytest.fixture
 def postroad_database(postroad_server: TestServer) -> Iterator[str]:
     """Give the DSN of a fresh database with the bus installed. For tests that commit."""
-    from postroad.cli.components import BUS
+    from postroad.bus.schema import BUS
 
     with postroad_server.clone(BUS) as dsn:
         yield dsn
@@ -51,7 +51,7 @@ def postroad_database(postroad_server: TestServer) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _postroad_shared_database(postroad_server: TestServer) -> Iterator[str]:
-    from postroad.cli.components import BUS
+    from postroad.bus.schema import BUS
 
     with postroad_server.clone(BUS) as dsn:
         yield dsn

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from postroad.bus import AsyncBus
-from postroad.cli.components import BUS
+from postroad.bus.schema import BUS
 from postroad.postgres.migrator import install
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import TestServer, wait_until_async

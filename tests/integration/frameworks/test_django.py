@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,44 @@ def test_posts_and_consumption_belong_to_the_atomic_block(project: str) -> None:
     with transaction.atomic():
         assert [message.data for message in bus().consume("orders")] == [{"number": "2"}]
     assert bus().consume("orders") == []
+
+
+def installed(**options: Any) -> str:
+    from django.core.management import call_command
+
+    output = StringIO()
+    call_command("postroad_install", stdout=output, **options)
+    return output.getvalue().strip()
+
+
+def test_the_bus_is_installed_on_the_connection_of_django(empty_database: str) -> None:
+    django_settings.configure(empty_database)
+    from django.core.management import CommandError
+    from django.db import connection, transaction
+
+    from postroad.integrations.django import bus
+
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select pg_backend_pid()")
+            session = cursor.fetchone()
+            assert installed(dry_run=True) == "mbus: would be installed"
+            cursor.execute("select to_regnamespace('mbus')")
+            assert cursor.fetchone() == (None,)
+            with (
+                transaction.atomic(),
+                pytest.raises(CommandError, match="not inside `atomic`"),
+            ):
+                installed()
+            assert installed() == "mbus: installed"
+            assert installed() == "mbus: current, nothing to do"
+            cursor.execute("select pg_backend_pid()")
+            assert cursor.fetchone() == session
+        bus().create_queue("orders")
+        bus().post("orders", {"number": "1"})
+        assert [message.data for message in bus().consume("orders")] == [{"number": "1"}]
+    finally:
+        connection.close()
 
 
 def test_a_task_is_enqueued_by_the_commit_only(project: str) -> None:
