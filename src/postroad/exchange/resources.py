@@ -180,7 +180,8 @@ SERVERS = Resource(
     "exchange.servers", "server", "exchange.server_list", "List the servers that run.",
     (
         Column("epoch", "Generation", "Поколение", "id", is_nullable=False),
-        Column("holder", "Process", "Процесс", is_nullable=False, help="Host name and process id."),
+        Column("holder", "Server", "Сервер", "code", is_nullable=False,
+               help="Host name and process id."),
         Column("started_at", "Started", "Запущен", "moment", is_nullable=False),
         Column("seen_at", "Reported", "Отметился", "since", is_nullable=False),
         Column("is_sweeper", "Sweeps", "Обслуживает", "boolean", is_nullable=False),
