@@ -1,7 +1,7 @@
 """Channels: a name and a URL from the settings, and the class that sends to it.
 
-`smtp://` and `smtps://` have a client of their own, which reports the exact answer of the mail
-server. Every other URL is Apprise's: chat, SMS, push, webhooks.
+`smtp://` and `smtps://` have a separate client, which reports the exact answer of the mail server.
+Every other URL is sent with Apprise: chat, SMS, push, webhooks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from postroad.alerts.errors import ChannelNotFound, ChannelRefused, DeliveryFail
 from postroad.alerts.rendering import Rendered
 from postroad.settings.alerts import AlertsSettings
 
-# Of one attempt; later ones replace them.
+# The log lines of one attempt; the next attempt replaces them.
 MAX_WARNINGS = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
@@ -64,13 +64,12 @@ class AppriseChannel(Channel):
         """Send; raise DeliveryFailed when Apprise reports a failure."""
         plugin, seconds = self._plugin, timeout.total_seconds()
         plugin.socket_connect_timeout = plugin.socket_read_timeout = seconds
-        # Apprise logs why it failed and does not return it.
+        # Apprise logs the reason for a failure but does not return it.
         capture, logger = BufferingHandler(MAX_WARNINGS), logging.getLogger("apprise")
         capture.setLevel(logging.WARNING)
         logger.addHandler(capture)
         message = {"title": rendered.subject, "body": rendered.text, "notify_type": self._warning}
         try:
-            # The plug-in itself: Apprise's own `notify` may use the running event loop.
             is_sent = plugin.notify(**message)
         except Exception as failure:  # noqa: BLE001 - a plug-in may raise anything
             reason = f"{type(failure).__name__}: {failure}"

@@ -79,7 +79,7 @@ class EmailChannel(Channel):
         with connect(self._host, self._port, timeout=seconds) as client:
             client.ehlo_or_helo_if_needed()
             if not self._is_tls and self._starttls != "no":
-                # Without STARTTLS a message may be sent, a password never.
+                # Without STARTTLS a message may be sent, but never a password.
                 if client.has_extn("starttls"):
                     client.starttls(context=context)
                     client.ehlo()

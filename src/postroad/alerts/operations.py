@@ -62,7 +62,7 @@ async def mute(
 ) -> dict[str, Any]:
     """Send no notices about a problem for some time, even if it is solved and comes back.
 
-    An alert that is open when the time ends is sent then. Raises InvalidAlert.
+    An alert that is still open when the time ends is sent then. Raises InvalidAlert.
 
     Example: postroad alerts mute disk/db1//var --duration 2h --reason "the disk is replaced"
     """

@@ -4,9 +4,9 @@
 report there ──raised or cleared here, committed──> removed there
 ```
 
-A relay that dies in between carries the report again, which is idempotent: it counts up, or clears
-a cleared alert. Each database has a task of its own, so that one that is down delays only its own
-reports.
+After a crash between the two the report is carried again, which is idempotent: it increments the
+count, or clears a cleared alert. Each database has a separate task, so that an unavailable one
+delays only its own reports.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from postroad.postgres.connected_service import ConnectedService
 
 INTERVAL_DEFAULT = timedelta(seconds=1)
 BATCH = 500
-# The lock of folding: reports are removed by one process at a time, or a clear could overtake its
-# raise.
 TRY_LOCK_REPORTS = "select pg_try_advisory_xact_lock(hashtextextended('alerts.fold', 0))"
-# A relay belongs to the owner of the schema.
+# A relay runs as the owner of the schema.
 REPORTS = (
     "select id, is_raise, key, room, severity, title, body from alerts.report order by id limit %s"
 )
@@ -36,7 +34,7 @@ class AlertRelay(ConnectedService):
         self, sources: Sequence[str], target: str, *, interval: timedelta = INTERVAL_DEFAULT
     ) -> None:
         super().__init__("alert relay")
-        # A database that is the target itself has its sender.
+        # The target database has its own sender.
         self._sources = [source for source in dict.fromkeys(sources) if source != target]
         self._target = target
         self._interval = interval

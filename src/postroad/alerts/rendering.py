@@ -99,7 +99,7 @@ def _paragraph(item: Item) -> list[str]:
 
 
 def _line(text: Any) -> str:
-    """Return one line: a line break in a subject would inject a header."""
+    """Return the text as one line: a line break in a subject would inject a header."""
     return " ".join(str(text).split())
 
 

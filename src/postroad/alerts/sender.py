@@ -7,8 +7,8 @@ per channel:   compose ──> take (lease) ──> send ──> sent
 upkeep:        register channels, fold reports, purge old rows
 ```
 
-Each channel has a task and a connection of its own, so a mail server that hangs does not delay
-text messages. Sending blocks, so it happens in a thread.
+Each channel has its own task and connection, so a mail server that hangs does not delay text
+messages. Sending blocks, so it runs in a thread.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ async def deliver(
 ) -> Notice | None:
     """Take one notice of a channel, send it, and record the outcome; None when nothing is due.
 
-    Each step is a transaction of its own on an autocommit connection. Raises DeliveryFailed after
-    it was recorded.
+    Each step is a separate transaction on an autocommit connection. Raises DeliveryFailed after
+    recording the failure.
     """
     wanted = [channel.name], settings.lease, settings.backoff_max, notice_id
     taken = await select(connection, "alerts.take", sender_name(), *wanted)
@@ -74,7 +74,7 @@ async def set_channels(connection: Connection, channels: list[Channel]) -> None:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Return threads of the channels' own: a server that hangs must not stop other services."""
+    """Return a separate pool of threads: a server that hangs must not stop other services."""
     return ThreadPoolExecutor(16, thread_name_prefix="alerts")
 
 
@@ -95,7 +95,7 @@ class AlertSender(ConnectedService):
             await self._repeat(partial(self._upkeep, tasks), "upkeep")
 
     async def _repeat(self, work: Callable[[Connection], Awaitable[bool]], task: str) -> None:
-        """Repeat work until the sender is to stop; without a pause while it returns true."""
+        """Repeat work until the sender is to stop, without a pause while the work returns true."""
 
         async def once(connection: Connection) -> None:
             if not await work(connection):

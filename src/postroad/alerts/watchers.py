@@ -23,7 +23,7 @@ CLOCK_JUMP_DEFAULT = timedelta(seconds=5)
 CLOCK_CALM_DEFAULT = timedelta(minutes=10)
 LEAST_FREE_PERCENT_DEFAULT = 10.0
 PAUSE_LIMIT_DEFAULT = timedelta(hours=1)
-# Raises an alert for each pause that is too long and has none, and clears those of ended pauses.
+# Raises an alert for each long pause without one, and clears those of ended pauses.
 _PAUSES = """
 with paused as (
   select distinct on (alert) * from (
@@ -132,8 +132,8 @@ def _boot_seconds() -> float:
 class ClockWatcher(_Watcher):
     """Reports a clock that jumps (`clock/jump/<host>`) or differs from the database's.
 
-    A jump is cleared when the clock has been stable for a while, a difference (`clock/skew/<host>`)
-    when it is gone.
+    A jump is cleared when the clock has been stable for some time, a difference
+    (`clock/skew/<host>`) when it has ended.
     """
 
     def __init__(
@@ -150,13 +150,13 @@ class ClockWatcher(_Watcher):
         self._jump_seconds, self._calm_seconds = jump.total_seconds(), calm.total_seconds()
         self._wall, self._steady = wall, steady
         self._difference: float | None = None
-        # Whether an alert may be open: yes at the start, because a former watcher may have died.
+        # Whether an alert may be open; true at the start, because a former watcher may have died.
         self._jumped_at: float | None = steady()
         # The last report; unknown at the start, so that an old alert is cleared.
         self._is_skewed: bool | None = None
 
     async def check(self, connection: Connection) -> None:
-        """Compare the clocks with each other and with what they were."""
+        """Compare the clocks with each other and with their previous values."""
         await self._check_jump(connection)
         await self._check_skew(connection)
 

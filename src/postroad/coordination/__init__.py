@@ -1,9 +1,9 @@
 """Coordination: entity changes replicated from a Writer to Readers by way of a Coordinator.
 
-**What it promises.** A transaction that changes a tracked table writes, in itself, one event with
-a payload for every changed row. Readers apply events whole, in the order of their commits, each
-once. A *replicate* event cannot be refused; a *two-phase* event is applied by all Readers or by
-none, and undone at the Writer if one of them refuses; changes made since are not overwritten.
+**What it promises.** A transaction that changes a tracked table also writes one event with a
+payload for every changed row. Readers apply events whole, in the order of their commits, each once.
+A *replicate* event cannot be refused; a *two-phase* event is applied by all Readers or by none, and
+undone at the Writer if one of them refuses; changes made since are not overwritten.
 
 **States of an event.**
 
@@ -16,10 +16,11 @@ Processed ─decision or no veto asked─> Committing ─> Committed
 ```
 
 **What happens when it dies half-way.** Every step is one transaction in one database, together with
-the message that it sends. A Writer dies: events wait, without a position or without an outcome, and
-are sent again. A Reader dies: its cursor is stored with its staged rows; it continues there. The
-Coordinator dies: no decision row means not committed, and the deadline decides. A message is lost,
-duplicated or late: positions and decisions are stored, and each side repeats what got no answer.
+the message that it sends. If a Writer dies, events wait without a position or an outcome, and are
+sent again. If a Reader dies, it continues from its cursor, which is stored with its staged rows. If
+the Coordinator dies, an event without a decision row is not committed, and the deadline decides.
+Messages may be lost, duplicated or late: positions and decisions are stored, and each side repeats
+calls that got no answer.
 
 **Use.**
 

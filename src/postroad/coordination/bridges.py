@@ -45,7 +45,7 @@ def make_bridges(writer: str, coordinator: str, readers: Mapping[str, str]) -> l
 
 
 async def install_bridges(bridges: list[DatabaseBridge]) -> None:
-    """Create both ends of each bridge; repeatable. Each database must have its role before."""
+    """Create both ends of each bridge; repeatable. Each database must already have its role."""
     for bridge in bridges:
         await bridge.install()
         async with await connect_async(bridge.source) as connection:
@@ -53,7 +53,7 @@ async def install_bridges(bridges: list[DatabaseBridge]) -> None:
 
 
 def _joined(*bridges: tuple[str, str, str, str]) -> list[DatabaseBridge]:
-    # One connection: each message carries many events, so there are few of them.
+    # One connection is enough: each message carries many events, so there are few messages.
     settings = PumpSettings(connections=1)
     return [
         DatabaseBridge(name, source=source, target=target, queue=queue, settings=settings)

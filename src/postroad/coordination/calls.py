@@ -13,7 +13,7 @@ from psycopg.types.json import set_json_loads
 
 from postroad.postgres.calls import Connection
 
-# Python refuses to convert integers of more digits.
+# Python refuses to convert longer integers.
 MAX_INTEGER_DIGITS = 4300
 
 EVENTS = "co_events"

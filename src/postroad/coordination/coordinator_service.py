@@ -7,7 +7,8 @@ event received ──> Activated ──every reader has finished─────�
                        └──a no, or the deadline──> decision cancel ──> … ──> Canceled
 ```
 
-The decision is one row, written in the transaction that posts it. No row means: not committed.
+The decision is one row, written in the transaction that posts it. Without the row the event is not
+committed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
 
 
 class Coordinator(PollingService):
-    """Runs beside the Coordinator's database: inboxes, upkeep, a watch of deadlines and readers."""
+    """Serves the Coordinator's database: inboxes, upkeep, and checks of deadlines and readers."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class _Registrar:
 
 
 class EntityWriter(_Registrar):
-    """The Writer's side of a service: which of its models are tracked."""
+    """The Writer's side of a service: registers the models to track."""
 
     def __init__(self, engine: Engine, name: str | None = None) -> None:
         super().__init__(engine)
@@ -52,12 +52,12 @@ class EntityWriter(_Registrar):
         """Write an event for every transaction that changes these models, from now on.
 
         `mode` is the mode of their events unless the transaction sets another one. `on_conflict` is
-        what a rollback does with rows that were changed since: `refuse` restores nothing and
-        raises an alert, `compensate` restores the other rows. None keeps what was set before;
-        at first it is `replicate` and `refuse`. Existing rows of a table that was not tracked are
+        what a rollback does with rows that were changed since: `refuse` restores nothing and raises
+        an alert, `compensate` restores the other rows. None keeps the previous setting; the
+        defaults are `replicate` and `refuse`. Existing rows of a table that was not tracked are
         sent to the Readers; `with_rows=False` leaves that to their first snapshot. Repeatable; call
-        it after a model's table was altered, after `replicate` at the Readers.
-        Raises EntityNotFound, KeyMissing, InvalidEntityName.
+        it after a model's table was altered, after `replicate` at the Readers. Raises
+        EntityNotFound, KeyMissing, InvalidEntityName.
         """
         for model in models:
             name, table = _described(model)
@@ -65,7 +65,7 @@ class EntityWriter(_Registrar):
         return self
 
     def untrack(self, *models: type[Any] | Table) -> Self:
-        """Write no more events for these models; what was written stays."""
+        """Write no more events for these models; existing events stay."""
         for model in models:
             self._call("untrack", _described(model)[0])
         return self
@@ -104,7 +104,7 @@ class EntityReader(_Registrar):
         return self
 
     def ignore(self, *names: str) -> Self:
-        """Pass over these entities of the Writer, instead of parking their events here."""
+        """Ignore these entities of the Writer, instead of parking their events here."""
         for name in names:
             self._call("ignore", name)
         return self
@@ -113,7 +113,7 @@ class EntityReader(_Registrar):
 def writer(engine: Engine, name: str | None = None) -> EntityWriter:
     """Make the engine's database a Writer: `coordination.writer(engine).track(Item, Node)`.
 
-    Without a name it keeps the one that it has; a new one is called writer.
+    Without a name it keeps its name; a new Writer is called writer.
     """
     return EntityWriter(engine, name)
 

@@ -21,7 +21,7 @@ from postroad.postgres.calls import Connection
 logger = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 100
-# Messages that no decision waits for come without a notice, many at a time.
+# Messages that no decision waits for are posted without a notice and taken in large batches.
 PAUSE_DEFAULT = timedelta(milliseconds=100)
 
 
@@ -72,7 +72,7 @@ class Inbox(PollingService):
                     iid = str(row[0])
                     await connection.execute(self._call.encode(), (row[1], *self._parameters))
             except TRANSIENT:
-                # Not a failed attempt.
+                # This does not count as a failed attempt.
                 raise
             except psycopg.Error as failure:
                 if iid is None:

@@ -7,8 +7,8 @@ woken by a notice of the Writer's database, or after the interval
 decision received ──> applied, or the staged rows are dropped
 ```
 
-A notice only wakes the Reader; its cursor determines what is pulled. So a notice that is lost,
-duplicated or late only changes when that happens. While a page is staged the next one is pulled.
+A notice only wakes the Reader; its cursor determines what is pulled. A lost, duplicated or late
+notice only changes the time of the pull. While a page is staged the next one is pulled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 PAGE_DEFAULT = 1000
 POLL_INTERVAL_DEFAULT = timedelta(seconds=1)
-# Without notices, behind a pooler.
+# The interval without notices, behind a pooler.
 UNNOTICED_INTERVAL = timedelta(milliseconds=100)
 REPEAT_DEFAULT = timedelta(seconds=5)
 MAX_ATTEMPTS_DEFAULT = 5
@@ -43,10 +43,10 @@ MAX_ATTEMPTS_DEFAULT = 5
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed row, as a check of a Reader gets it.
+    """A changed row, passed to a check of a Reader.
 
     `entity` is its name at the Writer, `operation` is Insert, Update or Delete. `content` holds the
-    row after the change by column, of a Delete the key only. Numbers with a fraction are Decimal;
+    row after the change by column, for a Delete only the key. Numbers with a fraction are Decimal;
     uuid, date and time columns are text, and so are `json` and `jsonb` columns.
     """
 
@@ -55,7 +55,7 @@ class Change:
     content: dict[str, Any]
 
 
-# Returns the reason against an event, or None.
+# Returns the reason to refuse an event, or None.
 Check = Callable[[int, Sequence[Change]], Awaitable[str | None]]
 
 
@@ -131,7 +131,7 @@ class Reader(PollingService):
             while following is not None and not self.stopping.is_set():
                 following = await self._stage(connection, writer, following)
         except EventsPurged:
-            # Away for longer than the Writer keeps events.
+            # The Reader was down for longer than the Writer keeps events.
             await self._take_snapshot()
             return True
         except TRANSIENT as failure:
@@ -155,7 +155,7 @@ class Reader(PollingService):
         try:
             await connection.execute(calls.STAGE, (page.text, page.afters, page.befores))
         except BaseException:
-            # No task group: the caller handles the error by its class.
+            # Not a task group, which would wrap the error: the caller handles it by its class.
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
             raise
@@ -190,7 +190,7 @@ class Reader(PollingService):
         return len(waiting)
 
     async def _ask(self, event: int, changes: Sequence[Change]) -> str | None:
-        # A check that raises is a no; the Reader goes on.
+        # A check that raises counts as a no; the Reader continues.
         for check in self._checks:
             try:
                 reason = await check(event, changes)

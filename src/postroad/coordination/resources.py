@@ -39,7 +39,7 @@ async def _event(connection: Connection, event_id: str) -> Row:
         for one in found.timeline
     ]
     event = asdict(found.event)
-    # Scripts that read the command's JSON know the event's fields by this name.
+    # Scripts that read the command's JSON use this name.
     return {**event, "event": event, "readers": readers, "timeline": steps}
 
 

@@ -32,7 +32,7 @@ _CHANGES = (
         ' select gen_random_uuid(), \'node\', (select max("Id") from "DummyNode")',
     ),
     (
-        # Leaves of the tree only, so that no child loses its parent.
+        # Only leaves of the tree are deleted, so that no child loses its parent.
         'delete from "DummyNode" n where not exists'
         ' (select from "DummyNode" c where c."ParentId" = n."Id")'
         ' and (select count(*) from "DummyNode") > %(kept)s',
@@ -56,7 +56,7 @@ def install_sample(dsn: str, *, reader: str | None = None) -> None:
 
 
 class SampleWriter(PollingService):
-    """Changes a few rows at each interval, and goes on when the database comes back."""
+    """Changes a few rows at each interval, and continues when the database is back."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__("coordination sample", dsn, pause=INTERVAL)

@@ -44,7 +44,7 @@ class PollingService(Service):
         pause: timedelta,
         listen: bool = True,
     ) -> None:
-        """Pause after a call without work, at most until the notice: database, channel, payload."""
+        """Pause after a call without work, at most until `notice`: database, channel, payload."""
         super().__init__(name)
         self.dsn = dsn
         self._services = services
@@ -60,7 +60,7 @@ class PollingService(Service):
         raise NotImplementedError
 
     def request_stop(self) -> None:
-        """Ask this service and those that it runs to stop."""
+        """Ask this service and its sub-services to stop."""
         super().request_stop()
         self._noticed.set()
         for service in self._services:

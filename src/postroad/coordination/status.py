@@ -1,6 +1,6 @@
-"""What can be seen: events, their readers, their timelines. Read-only, for console, CLI and HTTP.
+"""Events, their readers and their timelines. Read-only, for console, CLI and HTTP.
 
-Everything but `entities` and `payloads` is asked of the Coordinator's database.
+Everything but `entities` and `payloads` is read from the Coordinator's database.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class EventDetail:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many events are kept, are unfinished, and are parked at a reader."""
+    """The numbers of events that are kept, unfinished, and parked at a reader."""
 
     events: int
     unfinished: int
@@ -171,7 +171,7 @@ async def entities(connection: Connection) -> list[dict[str, Any]]:
 async def payloads(
     connection: Connection, event_id: int, *, after: int = 0, limit: int = 100
 ) -> list[PayloadStatus]:
-    """List an event's payloads by page: of the Writer's database, or staged at a Reader."""
+    """List an event's payloads by page, in the Writer's database or staged at a Reader."""
     return await _rows(
         connection,
         PayloadStatus,
@@ -191,7 +191,7 @@ async def payloads(
 async def _rows(
     connection: Connection, shape: type[T], source: str, *parameters: object
 ) -> list[T]:
-    """Read the columns that the class has as fields."""
+    """Read the columns that are fields of the class."""
     names = ", ".join(get_annotations(shape))
     async with connection.cursor(row_factory=class_row(shape)) as cursor:
         read_exactly(cursor)

@@ -23,19 +23,19 @@ from postroad.coordination.service import KEEP_DEFAULT, PollingService, Upkeep
 from postroad.postgres.calls import Connection, call
 
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
-# A transaction that commits while the publisher begins to wait sends no notice.
+# A fallback: a transaction that commits while the publisher begins to wait sends no notice.
 NOTICE_FACTOR = 10
-# The more events it found, the longer the publisher pauses: then more of them share a message.
+# The publisher pauses longer after more events, so that more of them share a message.
 BUSY_FACTOR = 2
 MAX_BUSY_SECONDS = 0.05
 RESEND_DEFAULT = timedelta(seconds=30)
 
 
 class Writer(PollingService):
-    """Runs beside the Writer's database: publisher, inbox and upkeep.
+    """Serves the Writer's database: publisher, inbox and upkeep.
 
-    A transaction that writes sends a notice only if the publisher waits for one: a NOTIFY in each
-    of them would serialise their commits.
+    A transaction that writes sends a notice only if the publisher waits for one, because a NOTIFY
+    in each transaction would serialise their commits.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Writer(PollingService):
         began = time.perf_counter()
         count = await call(connection, "coordination.publish", self._resend)
         if count:
-            # After the commit of what it is about. Readers that it does not wake poll.
+            # Sent after the commit of the events. Readers that miss the notice poll.
             with contextlib.suppress(psycopg.DatabaseError):
                 await call(connection, "pg_notify", calls.CHANNEL, calls.PUBLISHED)
         busy_seconds = BUSY_FACTOR * count * (time.perf_counter() - began)

@@ -103,7 +103,7 @@ AS $function$
     insert into mbus.tally (consumer_id, at, kind, messages)
     select n.consumer_id, p_now, 'posted', n.posted - s.posted
     from taken n cross join lateral (
-      -- The one before: a statement does not see what it inserts.
+      -- The previous sample: a statement does not see its own inserts.
       select b.posted from mbus.sample b where b.consumer_id = n.consumer_id order by b.taken_at desc limit 1) s
     where n.posted > s.posted)
   delete from mbus.sample s using taken n where s.consumer_id = n.consumer_id and s.taken_at < p_now - interval '10 minutes'
@@ -240,7 +240,7 @@ begin
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
         from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
-        -- After the messages that came back, those that the cursor has not passed.
+        -- After messages that were given back, those that the cursor has not passed.
         get diagnostics v_found = row_count;
         v_missing := v_missing - v_found;
         v_from := coalesce((select - s.id from mbus."qc$sample$reader$0" s where s.id < 0 and s.origin is null order by s.id limit 1), 0);
@@ -272,7 +272,7 @@ begin
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
         from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
-        -- After the messages that came back, those that the cursor has not passed.
+        -- After messages that were given back, those that the cursor has not passed.
         get diagnostics v_found = row_count;
         v_missing := v_missing - v_found;
         v_from := coalesce((select - s.id from mbus."qc$sample$reader$1" s where s.id < 0 and s.origin is null order by s.id limit 1), 0);
@@ -326,7 +326,7 @@ begin
   while cardinality(v_left) > 0 loop
     v_cell := v_left[1] & 1023;
     v_found := null;
-    -- A token that nobody issued may name a slot that does not exist yet.
+    -- A token that was never issued may name a slot that does not exist yet.
     if v_cell % 2 <= pg_sequence_last_value('mbus."qs$sample$tail"') then
     case v_cell
     when 0 then
@@ -399,7 +399,7 @@ begin
   while cardinality(v_left) > 0 loop
     v_cell := v_left[1] & 1023;
     v_found := null;
-    -- A token that nobody issued may name a slot that does not exist yet.
+    -- A token that was never issued may name a slot that does not exist yet.
     if v_cell % 2 <= pg_sequence_last_value('mbus."qs$sample$tail"') then
     case v_cell
     when 0 then
@@ -604,7 +604,7 @@ begin
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
         order by g.id;
-        -- After the messages that came back, those that the cursor has not passed.
+        -- After messages that were given back, those that the cursor has not passed.
         get diagnostics v_found = row_count;
         v_missing := v_missing - v_found;
         v_from := coalesce((select - s.id from mbus."qc$sample$reader$0" s where s.id < 0 and s.origin is null order by s.id limit 1), 0);
@@ -650,7 +650,7 @@ begin
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
         order by g.id;
-        -- After the messages that came back, those that the cursor has not passed.
+        -- After messages that were given back, those that the cursor has not passed.
         get diagnostics v_found = row_count;
         v_missing := v_missing - v_found;
         v_from := coalesce((select - s.id from mbus."qc$sample$reader$1" s where s.id < 0 and s.origin is null order by s.id limit 1), 0);
@@ -982,7 +982,7 @@ begin
   end if;
   v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, $1, null, null, null)::mbus.parcel;
   select * into v_accepted from mbus._accept(7000, v_parcel, $4, $6);
-  -- Of a row, "is not null" would ask whether every column has a value.
+  -- For a row, "is not null" would mean that every column has a value.
   if not v_accepted.parcel is null then    -- neither set aside nor a repetition
     v_accepted.number := mbus._put_sample(v_accepted.parcel);
   end if;
@@ -1010,8 +1010,8 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
-  -- subscript, which is quicker than unnesting four arrays.
+  -- Messages that need individual decisions are posted one by one, and so are arrays of another shape; the others are read by subscript,
+  -- which is faster than unnesting four arrays.
   v_one_by_one := $4 is not null
     or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
     or $2 is not null and exists (

@@ -79,7 +79,7 @@ AS $function$
     insert into mbus.tally (consumer_id, at, kind, messages)
     select n.consumer_id, p_now, 'posted', n.posted - s.posted
     from taken n cross join lateral (
-      -- The one before: a statement does not see what it inserts.
+      -- The previous sample: a statement does not see its own inserts.
       select b.posted from mbus.sample b where b.consumer_id = n.consumer_id order by b.taken_at desc limit 1) s
     where n.posted > s.posted)
   delete from mbus.sample s using taken n where s.consumer_id = n.consumer_id and s.taken_at < p_now - interval '10 minutes'
@@ -187,7 +187,7 @@ begin
   while cardinality(v_left) > 0 loop
     v_cell := v_left[1] & 1023;
     v_found := null;
-    -- A token that nobody issued may name a slot that does not exist yet.
+    -- A token that was never issued may name a slot that does not exist yet.
     if v_cell % 2 <= pg_sequence_last_value('mbus."qs$sample$tail"') then
     case v_cell
     when 0 then
@@ -504,7 +504,7 @@ begin
   end if;
   v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, $1, null, null, null)::mbus.parcel;
   select * into v_accepted from mbus._accept(7000, v_parcel, $4, $6);
-  -- Of a row, "is not null" would ask whether every column has a value.
+  -- For a row, "is not null" would mean that every column has a value.
   if not v_accepted.parcel is null then    -- neither set aside nor a repetition
     v_accepted.number := mbus._put_sample(v_accepted.parcel);
   end if;
@@ -532,8 +532,8 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
-  -- subscript, which is quicker than unnesting four arrays.
+  -- Messages that need individual decisions are posted one by one, and so are arrays of another shape; the others are read by subscript,
+  -- which is faster than unnesting four arrays.
   v_one_by_one := $4 is not null
     or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
     or $2 is not null and exists (

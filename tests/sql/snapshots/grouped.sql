@@ -91,7 +91,7 @@ AS $function$
     insert into mbus.tally (consumer_id, at, kind, messages)
     select n.consumer_id, p_now, 'posted', n.posted - s.posted
     from taken n cross join lateral (
-      -- The one before: a statement does not see what it inserts.
+      -- The previous sample: a statement does not see its own inserts.
       select b.posted from mbus.sample b where b.consumer_id = n.consumer_id order by b.taken_at desc limit 1) s
     where n.posted > s.posted)
   delete from mbus.sample s using taken n where s.consumer_id = n.consumer_id and s.taken_at < p_now - interval '10 minutes'
@@ -131,10 +131,10 @@ begin
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
     perform mbus._attend(7000, 8000, amt);
   end if;
-  -- Of each group only the first message is taken, and none while this consumer holds another message of that group.
+  -- Only the first message of each group is taken, and none while this consumer holds another message of that group.
   -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  The groups are locked in one
-  -- statement and the rows read in the next, whose snapshot therefore sees all that the last holder of the group has done.
-  -- Retries of a group come first: they are older than whatever of that group is on the ring.
+  -- statement and the rows read in the next, whose snapshot therefore includes the work of the last holder of the group.  Retries of a
+  -- group come first, because they are older than any message of the group on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
   v_missing := amt - cardinality(v_retries);
   if v_missing < amt then
@@ -316,7 +316,7 @@ begin
   while cardinality(v_left) > 0 loop
     v_cell := v_left[1] & 1023;
     v_found := null;
-    -- A token that nobody issued may name a slot that does not exist yet.
+    -- A token that was never issued may name a slot that does not exist yet.
     if v_cell % 2 <= pg_sequence_last_value('mbus."qs$sample$tail"') then
     case v_cell
     when 2 then
@@ -409,10 +409,10 @@ begin
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
     perform mbus._attend(7000, 8000, amt);
   end if;
-  -- Of each group only the first message is taken, and none while this consumer holds another message of that group.
+  -- Only the first message of each group is taken, and none while this consumer holds another message of that group.
   -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  The groups are locked in one
-  -- statement and the rows read in the next, whose snapshot therefore sees all that the last holder of the group has done.
-  -- Retries of a group come first: they are older than whatever of that group is on the ring.
+  -- statement and the rows read in the next, whose snapshot therefore includes the work of the last holder of the group.  Retries of a
+  -- group come first, because they are older than any message of the group on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
   v_missing := amt - cardinality(v_retries);
   if v_missing < amt then
@@ -734,7 +734,7 @@ begin
   end if;
   v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, $1, null, null, null)::mbus.parcel;
   select * into v_accepted from mbus._accept(7000, v_parcel, $4, $6);
-  -- Of a row, "is not null" would ask whether every column has a value.
+  -- For a row, "is not null" would mean that every column has a value.
   if not v_accepted.parcel is null then    -- neither set aside nor a repetition
     v_accepted.number := mbus._put_sample(v_accepted.parcel);
   end if;
@@ -762,8 +762,8 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
-  -- subscript, which is quicker than unnesting four arrays.
+  -- Messages that need individual decisions are posted one by one, and so are arrays of another shape; the others are read by subscript,
+  -- which is faster than unnesting four arrays.
   v_one_by_one := $4 is not null
     or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
     or $2 is not null and exists (

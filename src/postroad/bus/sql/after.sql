@@ -1,6 +1,6 @@
--- The functions of existing queues are made from the templates just installed, and their views are built as they are now.
+-- Regenerates the functions of existing queues from the templates just installed, and rebuilds their views.
 select mbus._generate(q), mbus._rebuild_views(q) from mbus.queue q;
--- Replaced by mbus._set_aside.  It goes last, because the view that called it keeps its grants when it is replaced.
+-- Replaced by mbus._set_aside.  Dropped last, because the view that called it keeps its grants when it is replaced.
 drop function if exists mbus._waiting(mbus.queue, mbus.consumer);
 -- Messages that died before the column existed.
 update mbus.dmq set fingerprint = mbus._fingerprint(error) where fingerprint is null;

@@ -5,7 +5,7 @@
 do $grants$
 declare
   v_grant text;
-  -- What the views call: functions of a view run with the rights of its user.
+  -- Called by the views: functions of a view run with the permissions of its user.
   v_for_views constant text[] := '{_ready,_set_aside,_leased,_claimed,_rates,_slot_exists,_log_name,_cell,_bounds,_quantile,_limited_by}';
   v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,releasen,reject,give_back,is_restored,notify,
     positions,maintain,measure,now,create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,
@@ -14,7 +14,7 @@ declare
     pause_schedule,resume_schedule,run_now,next_run,_check_post,_check_dispatch,_is_temporary,_check_temporary_consumer,_post_temporary,_ask,
     _longest,_check_interval,_show,_claim,_claim_ready,_select,_check_statement,_read,_refuse_payload}';
   v_views constant text[] := '{queues,consumers,status,workers,measures,handling}';
-  -- They show payloads.
+  -- These views show payloads.
   v_views_for_admin constant text[] := '{dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,replays}';
 begin
   perform mbus._create_role(mbus._role('caller'), false);

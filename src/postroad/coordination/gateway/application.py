@@ -37,8 +37,9 @@ def make_application(
 ) -> FastAPI:
     """Build the application; every request must carry the token.
 
-    `databases` are those of Writer, Coordinator and Reader; `replicas` the Reader's tables, where
-    known. `is_stopping` ends the streams of changes, which otherwise last as long as their clients.
+    `databases` are those of Writer, Coordinator and Reader; `replicas` the Reader's tables, if they
+    can be read. `is_stopping` ends the streams of changes, which otherwise last until their clients
+    disconnect.
     """
     writer, coordinator, reader = databases
     app = prepare(

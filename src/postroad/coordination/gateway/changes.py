@@ -1,4 +1,4 @@
-"""Server-sent events: what the Reader finishes, as it finishes it.
+"""Server-sent events for the events that the Reader finishes.
 
 Each event has the Reader's own number as its id, so a client that reconnects with `Last-Event-ID`
 misses no event that is still kept.

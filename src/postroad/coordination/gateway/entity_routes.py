@@ -46,7 +46,7 @@ def add_entity_routes(
     name, collection = shape.name, f"/entities/{shape.name}"
     item = f"{collection}/{{key:path}}"
     rows = Rows(shape)
-    # A Reader may keep fewer columns, and in a table of another name.
+    # A Reader may keep fewer columns, in a table of another name.
     copies = Rows(shape.kept_in(replica) if replica is not None else shape)
 
     async def create(request: Request, body: Any, mode: Mode = None) -> Response:
@@ -90,11 +90,11 @@ def add_entity_routes(
         await wait(after)
         async with reader.connection() as connection:
             row = await copies.get(connection, key)
-        # The version of fewer columns differs from the Writer's.
+        # The version computed from fewer columns differs from that of the Writer.
         is_whole = copies.columns == rows.columns
         return _json(row.text, headers={"ETag": f'"{row.version}"'} if is_whole else {})
 
-    # The models are made here, so they cannot be written in the signatures.
+    # The models are created here, so the signatures cannot name them.
     create.__annotations__["body"] = shape.creation()
     change.__annotations__["body"] = shape.change()
     for verb, endpoint, method, path, summary, problems in (
@@ -125,7 +125,7 @@ def _given(body: BaseModel) -> list[str]:
 
 
 async def _text(request: Request) -> str:
-    """Return the body as it was sent: the database reads numbers exactly, the model does not."""
+    """Return the body unchanged: the database reads numbers exactly, the model does not."""
     body = await request.body()
     return body.decode(json.detect_encoding(body))
 

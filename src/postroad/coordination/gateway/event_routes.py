@@ -1,7 +1,7 @@
 """The routes of events: the state of a command's event, and what an operator may do about it.
 
-The Coordinator receives an event a moment after the Writer has written it. Until then the event is
-shown as the Writer has it, and an operator's action waits for the Coordinator.
+The Coordinator receives an event a moment after the Writer has written it. Until then the Writer's
+state of the event is shown, and an operator's action waits for the Coordinator.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Accepted(BaseModel):
 
 
 class Skip(BaseModel):
-    """Where a parked event is dropped."""
+    """The reader that drops a parked event."""
 
     reader: Annotated[str, Field(max_length=80, pattern=r"^[^\x00]*$")]
 
@@ -84,7 +84,7 @@ def add_event_routes(
                 async with writer.connection() as connection:
                     written = await status.written_event(connection, event_id)
                 if written.event.finished_at is not None:
-                    # Finished so long ago that the Coordinator has purged it.
+                    # The event finished so long ago that the Coordinator has purged it.
                     raise
                 return False
             return True

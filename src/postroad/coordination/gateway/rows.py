@@ -80,7 +80,7 @@ class Rows:
         row = await self._claim(connection, key, version)
         if not names:
             return row
-        # A single column takes no row constructor of one, hence the select.
+        # A single column cannot be set from a row constructor, hence the select.
         text: LiteralString = (
             "update {table} as t set ({columns}) = (select {columns}"
             " from json_populate_record(null::{table}, %s)) where ({keys}) = ({given})"
@@ -116,7 +116,7 @@ class Rows:
         text: LiteralString = "select {row} from {table} t where ({keys}) = ({given}) {lock}"
         statement = self._text(text, lock=sql.SQL(lock))
         name, keys = self._shape.name, ",".join(self._shape.keys)
-        # Several parts are a line of CSV, so that a part may hold a comma.
+        # A key of several parts is a line of CSV, so that a part may contain a comma.
         is_line = len(self._shape.keys) > 1
         parts = next(csv.reader(io.StringIO(key, newline="")), []) if is_line else [key]
         if len(parts) != len(self._shape.keys) or "\x00" in key:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 AFTER_TIMEOUT_DEFAULT = timedelta(seconds=5)
 FOLLOW_SECONDS = 1.0
-# A schema that is not installed yet is waited for like a server that does not run yet.
+# Wait for a schema that is not installed, as for a server that does not run.
 _NOT_YET = (*TRANSIENT, psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 
 
@@ -59,11 +59,11 @@ class Gateway(Service):
 
     @property
     def url(self) -> str:
-        """Where it listens, once it is ready."""
+        """The address where it listens, once it is ready."""
         return self._server.url
 
     async def run(self) -> None:
-        """Serve the tracked entities, those that are registered later included."""
+        """Serve the tracked entities, including those registered later."""
         async with AsyncExitStack() as stack:
             pools = [
                 await stack.enter_async_context(
@@ -107,7 +107,7 @@ class Gateway(Service):
             async with database.connection(timeout=FOLLOW_SECONDS) as connection:
                 return await read_shapes(connection, role)
         except _NOT_YET as failure:
-            # Later each request reports it.
+            # After the start each request reports it.
             level = logging.DEBUG if self._ready.is_set() else logging.WARNING
             logger.log(level, "entities_not_read", extra={"reason": str(failure).strip()})
             self.signals.emit("waiting", str(failure))

@@ -78,7 +78,7 @@ class Shape:
         return self._model("New", [one for one in self.columns if not one.is_generated])
 
     def change(self) -> type[BaseModel]:
-        """Make the model of a change: a field that is left out stays, null is written."""
+        """Make the model of a change: an omitted field keeps its value, null is written."""
         return self._model("Change", [one for one in self.columns if one.name not in self.keys])
 
     def kept_in(self, replica: Shape) -> Shape:

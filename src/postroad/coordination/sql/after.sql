@@ -1,4 +1,5 @@
--- Tracked entities have functions and views made from the templates just installed; replicas make their functions with the next page.
+-- Regenerates the functions and views of tracked entities from the templates just installed; those of replicas are generated with the
+-- next page.
 update coordination.entity set applied = null where role = 'replica';
 select coordination._order_entities();
 select case e.role

@@ -4,8 +4,8 @@
 --                   grows eightfold with each notice, and is reset after twice p_quiet_window without alerts
 --   p_digest_every  how often open alerts that are neither acknowledged nor muted are sent again; null: never
 --   p_is_heartbeat  whether a digest is sent even when nothing is open, so that silence means a dead server
--- While a notice of the channel is not sent no other is written: later alerts share the next one.
--- Locks: folding, then the channel's row; so one session writes a channel's notices at a time.
+-- While the channel has an unsent notice, no other is written: later alerts share the next one.
+-- Locks: folding, then the channel's row, so that one session at a time writes a channel's notices.
 create or replace function alerts.compose(
   p_channel text, p_group_window interval, p_quiet_window interval, p_digest_every interval default '1 day',
   p_is_heartbeat boolean default false) returns bigint

@@ -18,7 +18,7 @@ begin
       select g.*, row_number() over (partition by g.key order by g.id)
                 - row_number() over (partition by g.key, g.is_raise order by g.id) as island
       from gone g)
-    -- Consecutive reports of one key and kind are one step.
+    -- Consecutive reports of one key and kind are applied as one step.
     select n.key, n.is_raise, count(*) as count, min(n.at) as first_at, max(n.at) as last_at,
            (array_agg(n.room order by n.id desc))[1] as room, (array_agg(n.title order by n.id desc))[1] as title,
            (array_agg(n.body order by n.id desc))[1] as body,

@@ -1,5 +1,5 @@
--- Sets who handles a problem (null: it has no owner) and acknowledges its open episode by the same name.
--- A key without an alert is accepted: the console shows problems that raise none.  Locks: the rows of the key.
+-- Sets the owner of a problem (null: none) and acknowledges its open episode under the same name.
+-- A key without an alert is accepted, because the console also shows problems that raise no alert.  Locks: the rows of the key.
 create or replace function alerts.own(p_key text, p_owner text) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -11,8 +11,8 @@ begin
   where a.key = p_key and a.cleared_at is null;
 end $$;
 
--- Sends no notices about a problem until a time; null: from now on again.  An alert that is then still open and was not sent is
--- sent; an all-clear is sent in any case.  Returns whether it was muted before.  Locks: the row of the key.  Errors: MA001.
+-- Mutes a problem until a time; null: ends the mute.  An alert that is still open at the end and was not sent is sent then; an all-clear is
+-- sent in any case.  Returns whether it was muted before.  Locks: the row of the key.  Errors:  MA001.
 create or replace function alerts.mute(p_key text, p_until timestamptz, p_reason text, p_by text) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare

@@ -1,5 +1,5 @@
 -- The episodes, the open ones first, then the latest.  p_is_open: only those that are not cleared.
--- Folds what was reported before, so a report is seen as soon as its transaction has committed.
+-- Folds pending reports first, so a report is visible as soon as its transaction has committed.
 create or replace function alerts.list(p_is_open boolean default true, p_limit integer default 100)
 returns table (id bigint, key text, room text, severity text, title text, body text, count bigint,
                raised_at timestamptz, last_at timestamptz, cleared_at timestamptz, acked_at timestamptz, acked_by text,

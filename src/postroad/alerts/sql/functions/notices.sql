@@ -6,7 +6,7 @@ language sql stable security definer set search_path from current as $$
   select n.* from alerts.notice_list n where n.channel = p_channel or p_channel is null order by n.id desc limit p_limit
 $$;
 
--- Make a notice that was given up or waits due now.  Returns whether it will be tried.
+-- Makes a waiting or given-up notice due now.  Returns whether it will be tried.
 create or replace function alerts.retry(p_notice bigint) returns boolean
 language plpgsql security definer set search_path from current as $$
 begin

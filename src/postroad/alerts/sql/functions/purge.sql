@@ -6,7 +6,7 @@ declare
   v_notices bigint;
 begin
   delete from alerts.alert a where a.cleared_at < alerts.now() - p_keep
-    -- An all-clear that is not sent yet needs its episode.
+    -- Episodes with an unsent all-clear are kept.
     and not exists (select from alerts.told t join alerts.channel c on c.name = t.channel
                     where t.alert_id = a.id and t.cleared_by is null and c.is_active);
   get diagnostics v_alerts = row_count;

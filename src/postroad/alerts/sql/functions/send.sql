@@ -1,5 +1,5 @@
--- Take the next notice that is due on one of these channels, or p_notice only, for p_lease; no row: there is none.
--- A lease that reaches further than p_lease was given on a clock that has been set back.
+-- Takes the next notice that is due on one of these channels, or only p_notice, for p_lease; returns no row if there is none.  A lease that
+-- ends later than p_lease from now was made before the clock was set back, and is ignored.
 create or replace function alerts.take(
   p_sender text, p_channels text[], p_lease interval, p_backoff_max interval default '1 hour',
   p_notice bigint default null)
@@ -28,7 +28,7 @@ begin
     returning n.id, n.channel, n.kind, n.items, n.attempts, n.lease_token, n.created_at;
 end $$;
 
--- Records that a notice was sent, also by a sender that has lost its lease, and clears the alert about the channel's failure.
+-- Records that a notice was sent, even by a sender that has lost its lease, and clears the alert about the channel's failure.
 create or replace function alerts.sent(p_notice bigint) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -41,7 +41,8 @@ begin
 end $$;
 
 -- Records a failed attempt: retry after a delay that doubles up to p_backoff_max, with jitter; give up when the notice is
--- older than p_give_up_after.  Returns the state; null for a lost lease.  The third failure in a row is an alert for the others.
+-- older than p_give_up_after.  Returns the state; null for a lost lease.  The third failure in a row raises an alert for the other
+-- channels.
 create or replace function alerts.failed(
   p_notice bigint, p_token bigint, p_error text, p_backoff interval, p_backoff_max interval, p_give_up_after interval)
 returns text
@@ -58,7 +59,7 @@ begin
   if found then
     update alerts.attempt t set outcome = 'failed', error = left(p_error, 1000), ended_at = v_now
     where t.notice_id = p_notice and t.outcome is null;
-    -- The caller of a test sees the answer of the channel.
+    -- The caller of a test gets the answer of the channel.
     if v_notice.kind <> 'test' and (v_notice.attempts = 3 or v_notice.state = 'given_up') then
       perform alerts.raise('alerts/channel/' || v_notice.channel, 'alerts', 'error',
         format('the channel %s does not take notices', v_notice.channel), p_error);

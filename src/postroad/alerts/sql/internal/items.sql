@@ -1,6 +1,6 @@
--- What was not sent to a channel yet: episodes that began or grew worse, and all-clears of those that were sent.
--- `since` is when the item became due.  A channel gets no item about its own failure.  What is muted is not sent before the
--- mute ends; its all-clear is, if it was sent before.  An episode that was cleared before it was sent is not sent.
+-- The items that were not yet sent to a channel: episodes that began or became worse, and all-clears of those that were sent.  `since` is
+-- when the item became due.  A channel gets no item about its own failure.  A muted item is not sent before the mute ends; its all-clear is
+-- sent if the item was sent before.  An episode that was cleared before it was sent is not sent.
 create or replace function alerts._items(p_channel alerts.channel)
 returns table (alert_id bigint, what text, since timestamptz)
 language sql stable set search_path from current as $$

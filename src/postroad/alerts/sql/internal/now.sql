@@ -3,8 +3,8 @@
 create or replace function alerts.now() returns timestamptz
 language sql volatile parallel safe as $$ select pg_catalog.clock_timestamp() $$;
 
--- Whether a moment lies within the last p_window.  A time in the future counts as long ago: a clock that was set
--- back must not delay a notice.
+-- Whether a moment lies within the last p_window.  A time in the future counts as long ago, because a clock that was set back must not
+-- delay a notice.
 create or replace function alerts._is_recent(p_moment timestamptz, p_window interval) returns boolean
 language sql volatile set search_path from current as $$
   select coalesce(p_moment > alerts.now() - p_window and p_moment <= alerts.now(), false)

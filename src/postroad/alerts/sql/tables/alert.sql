@@ -1,5 +1,5 @@
--- One episode of one key: from its first report until it is cleared.  The same key raised meanwhile counts up; raised
--- after the all-clear it is a new episode.
+-- One episode of one key: from its first report until it is cleared.  Raising the same key in the meantime increments its count; after the
+-- all-clear it begins a new episode.
 create table alerts.alert (
   id         bigint generated always as identity primary key,
   key        text not null,

@@ -1,4 +1,4 @@
--- Each attempt to send a notice.  Without an outcome: it is in progress, or its sender died.
+-- Each attempt to send a notice.  An attempt without an outcome is in progress, or its sender died.
 create table alerts.attempt (
   id         bigint generated always as identity primary key,
   notice_id  bigint not null references alerts.notice (id) on delete cascade,

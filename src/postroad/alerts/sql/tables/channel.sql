@@ -1,5 +1,5 @@
 -- A channel of the settings.  Its address is a secret and is not stored here.
---   gap             the current minimum time between two notices; grows while alerts continue, so that a storm causes few
+--   gap             the current minimum time between two notices; grows while alerts continue, so that a storm causes few notices
 --   last_notice_at  when the last notice was written
 create table alerts.channel (
   name           text primary key,

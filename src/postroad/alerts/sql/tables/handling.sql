@@ -1,5 +1,5 @@
--- What operators decided about a problem, by its key: who handles it, and until when no notices about it are sent.
--- Outlives the episodes of the key: a problem that comes back while it is muted sends nothing.
+-- The decisions of operators about a problem, by its key: who handles it, and until when it is muted.  They are independent of episodes: a
+-- problem that recurs while it is muted sends nothing.
 create table alerts.handling (
   key         text primary key,
   owner       text,

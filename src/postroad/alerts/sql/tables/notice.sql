@@ -1,6 +1,6 @@
--- The outbox: one notice is one e-mail or one message to one channel, about everything that was due.
---   items        its contents when the notice was written; so each attempt sends the same text
---   lease_token  new for each sender that takes it
+-- The outbox: one notice is one e-mail or one message to one channel, about all items that were due.
+--   items        the contents at the time of writing, so that each attempt sends the same text
+--   lease_token  new for each sender that takes the notice
 create table alerts.notice (
   id           bigint generated always as identity primary key,
   channel      text not null references alerts.channel (name) on delete cascade,
@@ -22,7 +22,7 @@ create index notice_unsent_idx on alerts.notice (channel, id) where state in ('w
 create index notice_created_idx on alerts.notice (created_at);
 create sequence alerts.lease_token;
 
--- The episodes that were sent to a channel.  The key makes sure that an all-clear is sent once.
+-- The episodes that were sent to a channel.  The key ensures that an all-clear is sent once.
 create table alerts.told (
   alert_id   bigint not null references alerts.alert (id) on delete cascade,
   channel    text not null references alerts.channel (name) on delete cascade,

@@ -1,4 +1,4 @@
--- The problems that somebody handles or that are muted, with mutes that have not ended.
+-- The problems that have an owner or are muted, with mutes that have not ended.
 create or replace view alerts.handled as
 select h.key, h.owner, h.owned_at, m.muted_until, m.muted_by, m.mute_reason
 from alerts.handling h

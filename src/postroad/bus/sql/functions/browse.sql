@@ -2,10 +2,10 @@
 -- Nothing is locked and nothing is counted; each page costs index probes for the rows that it shows.
 
 -- Shows up to amt copies of one consumer in a state (ready, delayed, waiting, leased, dead, retained), in order of posting
--- from the one after place, or backwards.  A call reads at most amt messages, with a search at most `scan`.  When it has
--- read that many, a last row with is_match false contains the place from which the next call continues.
+-- from the one after place, or backwards.  A call reads at most amt messages, with a search at most `scan`.  After that many, a last row
+-- with is_match false contains the place from which the next call continues.
 -- A search for the iid of a ready message of the queue reads only that message.
--- retained: those that are stored and not to be consumed any more, see mbus.history; of retained segments those for any consumer.
+-- retained: messages that are stored and already consumed, see mbus.history; in retained segments those of any consumer.
 -- place is the id on the ring for ready and retained messages, the number of the message for the others.
 -- data is truncated to max_characters; size is the size of the whole text in bytes.
 -- Errors: MB001, MB002, MB012 state.
@@ -61,8 +61,8 @@ begin
     case when search = qname || '.' || v_number || v_node then v_number end;
 end $$;
 
--- The query over the ring: of each table the next rows by its index, then the next of all of them.
--- With a number ($11) only that message; one that was put back has another id on the ring.
+-- The query over the ring: the next rows of each table by its index, then the next of all of these.
+-- With a number ($11), only that message; a message that was put back has another id on the ring.
 create or replace function mbus._browse_ready(
   p_queue mbus.queue, p_consumer mbus.consumer, p_past text, p_order text) returns text
 language sql stable set search_path from current as $$
@@ -78,7 +78,7 @@ language sql stable set search_path from current as $$
   from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
 $$;
 
--- The query over leased messages on the ring, as far as fewer than 10,000 that can be taken are before them.
+-- The query over leased messages on the ring, up to the first 10,000 messages that can be taken.
 create or replace function mbus._browse_claimed(p_queue mbus.queue, p_consumer mbus.consumer, p_past text, p_order text) returns text
 language sql stable set search_path from current as $$
   select string_agg(format($query$
@@ -135,8 +135,8 @@ language sql stable security definer set search_path from current as $$
   order by b.id desc limit waits.amt
 $$;
 
--- Sagas, the latest first: those before an id, in one state or in all, with the number of steps that are done.  With a
--- state at most 100,000 are read per call.
+-- Sagas before an id, the latest first, in one state or in all, with the number of steps that are done.  With a state, at most 100,000 are
+-- read per call.
 create or replace function mbus.sagas(state text default null, before bigint default null, amt integer default 50)
 returns table (saga_id bigint, saga text, saga_state text, steps bigint, steps_done bigint, error text,
                created_at timestamptz, finished_at timestamptz, deadline timestamptz)

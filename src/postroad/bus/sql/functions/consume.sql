@@ -1,5 +1,5 @@
--- Dispatchers for hstore queues, with the caller's permissions.  Queues of other payloads have another row
--- type, so their messages are taken with the queue's own functions.
+-- Dispatchers for hstore queues, with the caller's permissions.  Queues with other payloads have other row types, so their messages are
+-- taken with the queue's own functions.
 
 create or replace function mbus._check_dispatch(p_queue text, p_consumer text, p_function text) returns void
 language plpgsql stable security definer set search_path from current as $$

@@ -19,7 +19,7 @@ declare
   v_ready text;
   v_last  bigint;
 begin
-  -- Delayed messages must not be moved meanwhile, see mbus._rotate_delayed.
+  -- Delayed messages must not be moved in the meantime, see mbus._rotate_delayed.
   perform mbus._lock_triggers();
   v_queue := mbus._alter((mbus._queue(qname)).id);
   perform mbus._check_name('consumer', cname);
@@ -114,7 +114,7 @@ declare
   v_consumer mbus.consumer;
   v_table    text;
 begin
-  -- Delayed messages must not be moved meanwhile, see mbus._rotate_delayed.
+  -- Delayed messages must not be moved in the meantime, see mbus._rotate_delayed.
   perform mbus._lock_triggers();
   v_queue := mbus._alter((mbus._queue(qname)).id);
   v_consumer := mbus._consumer(v_queue, cname);

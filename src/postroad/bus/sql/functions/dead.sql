@@ -1,5 +1,5 @@
--- Dead messages for operators: grouped by error; many of them by their ids in mbus.dead, or one with other data.
--- A call with ids takes those that exist and that no other transaction holds, so repeating it after a failure changes each message once.
+-- Dead messages for operators: groups by error, actions on many messages by their ids in mbus.dead, and redriving one with other data.
+-- A call with ids changes those that exist and that no other transaction holds, so repeating it after a failure changes each message once.
 
 -- Counts dead messages by consumer and normalised error: the 1,000 largest groups.
 --   error   its first line, with quoted values, ids and numbers replaced by "?"
@@ -8,7 +8,7 @@ create or replace function mbus.dead_groups(qname text default null)
 returns table (queue text, consumer text, fingerprint text, error text, messages bigint, first_at timestamptz, last_at timestamptz,
                trend integer[])
 language sql stable security definer set search_path from current set jit = off as $$
-  -- A little later, so that a message that dies now belongs to the last hour.
+  -- A little later than now, so that a message that dies now belongs to the last hour.
   with clock as materialized (select mbus.now() + interval '1 microsecond' as time),
   hourly as (
     select d.consumer_id, d.fingerprint, date_bin('1 hour', d.died_at, c.time) - c.time as age, count(*) as messages,
@@ -34,8 +34,8 @@ language sql stable security definer set search_path from current as $$
   select g.queue, g.consumer, g.error, g.messages, g.first_at, g.last_at, true from mbus.dead_groups($1) g
 $$;
 
--- Removes dead messages.  To be redriven: those that have not expired, which would not be delivered.  Otherwise: those of no saga,
--- which could neither complete nor roll back without them.
+-- Removes dead messages.  For a redrive, only those that have not expired, because expired ones would not be delivered.  Otherwise only
+-- those that belong to no saga, because a saga could neither complete nor roll back without them.
 create or replace function mbus._take_dead(p_ids bigint[], p_is_redriven boolean) returns setof mbus.dmq
 language sql set search_path from current as $$
   delete from mbus.dmq d where d.id = any (array(
@@ -107,7 +107,7 @@ begin
   return v_count;
 end $$;
 
--- Redrives a dead message with other data or properties; null leaves them as they are.  The message keeps its iid, and its original is
+-- Redrives a dead message with other data or properties; null leaves them unchanged.  The message keeps its iid, and its original is
 -- kept in mbus.dead_originals.  Returns how many copies were redriven: 0 if it is not dead or has expired.
 --   data   the text of a payload of the queue
 --   cname  only the copy of this consumer

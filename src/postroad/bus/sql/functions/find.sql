@@ -1,4 +1,4 @@
--- Finds messages by what they have in common with others, see mbus._link_expressions.
+-- Finds messages by values that they share with others, see mbus._link_expressions.
 
 -- The tables with the stored messages of a queue: retained segments and those of its ring.
 create or replace function mbus._stored_tables(p_queue mbus.queue) returns table (name text)
@@ -11,7 +11,7 @@ $$;
 -- The latest amt messages of queues with track whose business key, trace id, correlation or iid is one of the given texts: stored messages,
 -- and those that are delayed, blocked, leased or dead.  Read-only.
 --   iid    that of the message
---   links  its business key, trace id, correlation, and the iid of the message that it is a copy of; null where it has none
+--   links  its business key, trace id, correlation, and the iid of the message that it is a copy of; null if it has none
 create or replace function mbus.find(keys text[], amt integer default 100)
 returns table (queue text, iid text, added timestamptz, links text[])
 language plpgsql stable security definer set search_path from current set enable_seqscan = off set jit = off as $$

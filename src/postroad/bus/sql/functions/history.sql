@@ -1,7 +1,8 @@
 -- Shows up to amt messages that were posted in a time and are stored, consumed or not, in order of posting: those on the queue's ring,
--- and with mbus.alter_queue(retain => …) those of retained segments.  One that was put back, redriven or replayed is shown once per copy.
+-- and with mbus.alter_queue(retain => …) those of retained segments.  A message that was put back, redriven or replayed is shown once per
+-- copy.
 --   selector  a condition over t, as of a consumer
---   place     only messages after this one, which is the column id of the last one shown
+--   place     only messages after this one: the column id of the last message shown
 -- Read-only.  Errors: MB001, MB008 selector, MB012 amt.
 create or replace function mbus.history(
   qname text, since timestamptz default '-infinity', until timestamptz default 'infinity', selector text default null,

@@ -8,7 +8,8 @@ begin
   return p_ttl;
 end $$;
 
--- Raises what is wrong with an answer.  Users without any right on the queue get MB013, so that neither iids nor tokens can be probed.
+-- Raises the error for an answer that cannot be accepted.  Users without any right on the queue get MB013, so that neither iids nor tokens
+-- can be probed.
 create or replace function mbus._refuse_answer(p_iid text, p_token bigint) returns void
 language plpgsql stable set search_path from current as $$
 declare
@@ -22,16 +23,16 @@ begin
     using errcode = 'MB015', hint = 'Another worker may have the message. Discard the work; extend leases earlier.';
 end $$;
 
--- True for a consumer whose leases the user may answer: who may lease may answer.  Raises MB013.
+-- True for a consumer whose leases the user may answer: those that the user may lease.  Raises MB013.
 create or replace function mbus._check_holder(p_queue mbus.queue, p_consumer mbus.consumer) returns boolean
 language plpgsql stable set search_path from current as $$
 begin
-  -- The first is quicker than the check, which names the role that is missing.
+  -- The first condition is faster than the check, which names the missing role.
   if has_function_privilege(session_user, format('mbus.%I(integer, interval)', 'lease_' || p_queue.name || '_by_' || p_consumer.name), 'execute')
      or mbus._may_consume(p_queue, p_consumer.name) then
     return true;
   end if;
-  -- The ids of several consumers may end with the same bits; the lease is then one of those that the user may consume as.
+  -- The ids of several consumers may end with the same bits; then the consumer is one that the user may consume as.
   if not exists (select from mbus.consumer c where c.queue_id = p_consumer.queue_id and c.id & 255 = p_consumer.id & 255
                    and mbus._may_consume(p_queue, c.name)) then
     perform mbus._check_consume(p_queue, p_consumer.name);
@@ -41,7 +42,7 @@ end $$;
 
 -- Leases by consumer.  Tokens are a number drawn from mbus.lease_token * 2^18 + the last 8 bits of the consumer's
 -- id * 2^10 + the cell of the ring that the message was leased in; in earlier versions they were the numbers themselves.
--- 1023 is no cell, but the mark of a lease in mbus.leased.  Raises MB013.
+-- 1023 is not a cell but marks a lease in mbus.leased.  Raises MB013.
 create or replace function mbus._claims(p_iids text[], p_tokens bigint[])
 returns table (queue mbus.queue, consumer mbus.consumer, iids text[], numbers bigint[], tokens bigint[])
 language sql stable rows 1 set search_path from current set enable_seqscan = off set jit = off as $$
@@ -105,7 +106,7 @@ begin
 end $$;
 
 -- Consumes many leased messages.  Returns the iids whose lease had ended; the others are consumed.
--- Where all are of one consumer, ackn_<q>_by_<c> is quicker.
+-- If all belong to one consumer, ackn_<q>_by_<c> is faster.
 create or replace function mbus.ackn(iids text[], tokens bigint[]) returns text[]
 language plpgsql security definer set search_path from current as $$
 declare
@@ -122,7 +123,8 @@ begin
   return mbus._unheld(iids, tokens, v_acked);
 end $$;
 
--- The rest of ackn_<q>_by_<c>: consumes the messages that are not where they were leased.  Returns the tokens of leases that had ended.
+-- The slow part of ackn_<q>_by_<c>: consumes the messages that have moved since they were leased.  Returns the tokens of leases that had
+-- ended.
 create or replace function mbus._ack_moved(
   p_queue_id integer, p_consumer_id integer, p_numbers bigint[], p_tokens bigint[], p_acked bigint[]) returns bigint[]
 language plpgsql set search_path from current as $$
@@ -146,14 +148,14 @@ begin
   end if;
 end $$;
 
--- The iids whose token is not among the held ones.
+-- The iids whose token is not in the list of held tokens.
 create or replace function mbus._unheld(p_iids text[], p_tokens bigint[], p_held bigint[]) returns text[]
 language sql immutable set search_path from current as $$
   select array(select u.iid from unnest(p_iids, p_tokens) with ordinality u(iid, token, place)
                where u.token is null or u.token <> all (coalesce(p_held, '{}')) order by u.place)
 $$;
 
--- Takes a message from its holder.  Its recipient is the consumer.  Raises MB013, MB015.
+-- Takes a leased message from its holder; the recipient of the parcel is the consumer.  Raises MB013, MB015.
 create or replace function mbus._take_held(p_iid text, p_token bigint) returns mbus.parcel
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
@@ -183,7 +185,7 @@ begin
   perform mbus._refuse_answer(p_iid, p_token);
 end $$;
 
--- Not done: ready again, delayed, or dead.  Answers 'ready', 'delayed' or 'dmq'.
+-- Gives a leased message back after a failure: it is ready again, delayed, or dead.  Returns 'ready', 'delayed' or 'dmq'.
 -- delay null: the consumer's backoff.  park: to the dmq without further attempts.
 create or replace function mbus.nack(
   iid text, token bigint, delay interval default null, error text default null, park boolean default false) returns text
@@ -216,7 +218,7 @@ begin
   perform mbus._check_tokens(iids, tokens);
   for v_claims in select * from mbus._claims(iids, tokens) loop
     v_held := v_held || mbus._answer(v_claims.queue, (v_claims.consumer).id, v_claims.numbers, v_claims.tokens, v_until);
-    -- A lease may have been shortened: maintenance must not rest longer than that, see mbus._rest.
+    -- A lease may have been shortened: maintenance must not skip the queue for longer than that, see mbus._rest.
     perform setval((v_claims.queue).swept, 0) from pg_sequence_last_value((v_claims.queue).swept) s
     where s >= mbus._drained() and s & 4294967295 > extract(epoch from v_until);
   end loop;

@@ -1,15 +1,15 @@
--- Limits of a consumer.  Its functions are generated with calls of mbus._admit and mbus._choose, so that every client obeys and other
--- consumers pay for no check.
+-- Limits of a consumer.  Calls of mbus._admit and mbus._choose are generated into its functions, so that the limits apply to every client
+-- and other consumers have no extra cost.
 
--- Sets the limits of a consumer, all of them: what is not given is not limited.  Without any the limits are removed.
+-- Sets all limits of a consumer: a parameter that is not given means no limit.  Without parameters the limits are removed.
 --   rate             messages taken or leased per second, on average
---   burst            how many of them together after a pause; default: those of one second, at least 1
+--   burst            maximum number taken together after a pause; default: the messages of one second, at least 1
 --   concurrency      messages held at the same time: taken by open transactions, or leased
 --   key              a property, or a header, by which messages are taken in turns: of each key the same number, if there are as many
---   key_rate         messages of one key per second; together at most those of one second, at least 1
+--   key_rate         messages of one key per second; at most those of one second together, and at least 1
 --   key_concurrency  messages of one key held at the same time
--- With key_rate or key_concurrency one open transaction at a time takes messages of a key.  A rollback gives back what it
--- used of key_rate, but not of rate.  Taking by iid, and messages with a header group, do not follow key.
+-- With key_rate or key_concurrency one open transaction at a time takes messages of a key.  A rollback restores key_rate, but not rate.
+-- Taking by iid, and messages with a header group, do not follow key.
 -- Locks: the queue's advisory lock; with key the queue's tables against posts, while they are indexed.
 -- Errors: MB001, MB002, MB012 argument, or a consumer with a cursor, MB017 busy.
 create or replace function mbus.limit_consumer(

@@ -1,5 +1,5 @@
--- Runs the maintenance of queues: posts due runs of schedules and batches of replays, makes due messages ready, ends leases, deletes expired
--- messages, raises the hints, rotates and reclaims slots.  Returns one row per queue that it changed,
+-- Runs the maintenance of queues: posts due runs of schedules and batches of replays, makes due messages ready, ends leases, deletes
+-- expired messages, raises the hints, rotates and reclaims slots.  Returns one row per queue that it changed,
 -- of those that the caller has permission for.  With a name, only that queue.
 --
 -- The bus is correct without it.  Any session may call it, about twice a second, in its own transaction; concurrent calls share the work.
@@ -9,20 +9,21 @@ returns table (queue text, rotated bigint, reclaimed bigint, released bigint, en
 language plpgsql security definer set search_path from current as $$
 declare
   v_now     constant timestamptz := mbus.now();
-  -- Recorded by this session in its last run; without it the run does more work.
+  -- The markers that this session recorded in its last run; without them the run does more work.
   v_markers   jsonb := mbus._recall_markers();
-  -- A transaction that has already taken messages must not raise hints past them: it may roll back,
-  -- and sequences do not.  Nor may it open a slot that it created itself.
+  -- A transaction that has already taken messages must not raise hints past them: it may roll back, but sequences do not.  It must not open
+  -- a slot that it created itself, either.
   v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
-  -- Counts the runs of all sessions.  Not the time: the period of a caller may never meet a fixed fraction of the seconds.
+  -- Counts the runs of all sessions.  The time would not do: the period of a caller may never coincide with a fixed fraction of the
+  -- seconds.
   v_tick    constant bigint := nextval('mbus.tick');
-  -- Due since the last run, or since the start of transactions that had not committed then.
+  -- The start of the search: the last run, or the start of transactions that had not committed then.
   v_recent  constant timestamptz := case when v_tick % 64 = 0 then '-infinity'
     else least(to_timestamp(pg_sequence_last_value('mbus.attended') - 3),
                coalesce((v_markers -> 'aside' ->> 'since')::timestamptz, '-infinity')) end;
-  -- For one queue, and now and then for all, everything that is due.
+  -- For one queue, and in some runs for all queues, everything that is due.
   v_since   constant timestamptz := case when qname is not null then '-infinity' else v_recent end;
-  -- Leases last for seconds, and the search for those that have ended reads up to 1,000 rows of each table: twice a second is enough.
+  -- Leases last for seconds, and searching for ended ones reads up to 1,000 rows of each table: twice a second is enough.
   v_second  constant double precision := extract(epoch from v_now);
   v_is_ending constant boolean := qname is not null or coalesce(abs(v_second - (v_markers ->> 'ended_at')::double precision) >= 0.4, true);
   v_has_more boolean := false;
@@ -52,7 +53,7 @@ begin
   end if;
 
   for v_queue in select * from unnest(mbus._restless(qname, v_tick, v_since)) loop
-    -- Read again under its lock: it may have been dropped or altered in the meantime.
+    -- The queue is read again under its lock, because it may have been dropped or altered in the meantime.
     select * into v_queue from mbus.queue q where q.id = v_queue.id;
     continue when not found;
     queue := v_queue.name;
@@ -64,10 +65,10 @@ begin
     released := mbus._release(v_queue, null, v_from, 1000) + coalesce((v_replayed ->> v_queue.id::text)::bigint, 0);
     expired := mbus._expire(v_queue, 1000, v_from, least(v_since, v_left));
     if v_is_first then perform mbus._publish_settled(v_queue, v_markers -> v_queue.id::text); end if;
-    -- The newer mark if all transactions that posted then have ended, else the one of the last run.
+    -- The newer marker if all transactions that posted then have ended, otherwise that of the last run.
     v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
-    -- After the hints: what a rollback brings back must be behind none of them.
+    -- After the hints, because messages that a rollback restores must not be behind a hint.
     ended := case when v_is_ending then mbus._end_leases(v_queue, null, least(v_since, v_left), 1000) else 0 end;
     if greatest(ended, released, expired) >= 1000 then
       v_has_more := true;
@@ -84,7 +85,7 @@ begin
       return next;
     end if;
   end loop;
-  -- Ordering is not per queue: one session at a time processes what others left undecided.
+  -- Ordering is not per queue: one session at a time processes the messages that others left undecided.
   if pg_try_advisory_xact_lock(mbus._lock_class(), 0) then
     perform mbus._resolve(1000);
     perform mbus._saga_check(100);

@@ -18,10 +18,11 @@ language sql immutable set search_path from current as $$
   where b.count > 0 and b.reached >= p_share * b.amount order by b.place limit 1
 $$;
 
--- Adds what a worker has measured of a consumer's messages; workers call it every ten seconds.
+-- Adds the measurements of a worker for a consumer's messages; workers call it every ten seconds.
 --   kinds   wait: seconds from post, or the end of a delay, to the take; handled, failed: seconds of a handler; attempts: of
 --           handled messages; batch: messages taken together
---   counts  for each kind 23 numbers: values up to each bound of mbus.measures, and greater ones;  totals: for each kind the sum of its values
+--   counts  for each kind 23 numbers: values up to each bound of mbus.measures, and greater ones;  totals: for each kind the sum of its
+--           values
 -- Errors: MB001, MB002, MB012 argument, MB013 role.
 -- Locks: the consumer's rows, in order of the kinds.
 create or replace function mbus.measure(qname text, cname text, kinds text[], counts bigint[], totals double precision[]) returns void

@@ -26,7 +26,7 @@ begin
     where move.iid is null and b.is_match
   loop
     for v_parcel in select * from mbus._take_number(v_queue.id, v_consumer.id, v_number) loop
-      -- Its step would count as done while the message waits elsewhere.
+      -- The step would count as done while its message waits in another queue.
       perform mbus._check_no_step(v_queue, v_number);
       perform mbus._post_moved(v_queue, v_consumer.id, destination, v_parcel);
       v_count := v_count + 1;

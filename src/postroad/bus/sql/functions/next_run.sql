@@ -39,7 +39,8 @@ language sql immutable set search_path from current as $$
               else extract(day from p_day) = any (p_days) and extract(dow from p_day) = any (p_weekdays) end
 $$;
 
--- The instant of a local time: the first minute after the gap if the clock was put forward over it, the first of both if it exists twice.
+-- Converts a local time: to the first minute after the gap if the clock was put forward over it, to the first of both instants if it
+-- exists twice.
 create or replace function mbus._instant(p_local timestamp, p_zone text) returns timestamptz
 language plpgsql stable set search_path from current as $$
 declare
@@ -52,17 +53,17 @@ begin
   if v_shown > p_local then
     return (select min(m) from generate_series(v_last - (v_shown - p_local), v_last, '1 minute') m where m at time zone p_zone > p_local);
   end if;
-  -- With the offset of the day before.
+  -- Uses the offset of the day before.
   v_first := v_day_before + (p_local - (v_day_before at time zone p_zone));
   return case when v_first < v_last and v_first at time zone p_zone = p_local then v_first else v_last end;
 end $$;
 
 -- Returns when a schedule runs next after a moment.
 --   timing    a cron expression of five fields, @yearly, @monthly, @weekly, @daily or @hourly, or an interval from one second up
---   timezone  where the times of a cron expression are local times.  A run at a time that does not exist, because the clock is put
+--   timezone  in which the times of a cron expression are local times.  A run at a time that does not exist, because the clock is put
 --             forward, is at the first instant after; a time that exists twice is used once.  If every hour is allowed, runs are
 --             by elapsed time: none is added or lost when the clock is changed.
---   anchor    a run of an interval; the others are whole intervals from it
+--   anchor    a run of an interval; other runs are whole intervals away from it
 -- Errors: MB012.
 create or replace function mbus.next_run(
   timing text, timezone text default 'UTC', after timestamptz default mbus.now(), anchor timestamptz default null) returns timestamptz

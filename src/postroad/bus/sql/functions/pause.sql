@@ -1,9 +1,10 @@
--- Pausing.  The functions of a paused consumer are generated without their taking part, so that other consumers pay for no check.
--- A transaction that has used the queue before may run the previous functions until it ends, see README.md.
+-- Pausing.  The functions of a paused consumer are generated without the part that takes messages, so that other consumers have no extra
+-- cost.  A transaction that has used the queue before may run the previous functions until it ends, see README.md.
 -- Locks: the queue's advisory lock.
 
 -- Lets a consumer, or without a name every present and future consumer of the queue, take nothing until mbus.resume.  Posts go on, held
--- leases can be answered, and operators can browse, purge, move and redrive.  Returns false if it was already paused; nothing is changed then.
+-- leases can be answered, and operators can browse, purge, move and redrive.  Returns false if it was already paused; nothing is changed
+-- then.
 -- Errors: MB001, MB002, MB012 the queue of sagas.
 create or replace function mbus.pause(
   qname text, cname text default null, reason text default null, paused_by text default session_user) returns boolean

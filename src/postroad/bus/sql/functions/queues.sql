@@ -68,12 +68,13 @@ end $$;
 -- Changes a queue; null keeps a setting unchanged.  Messages stay.
 --   is_roles_security_model  restricts a plain queue to its own roles, or makes a restricted queue plain
 --   retain       keeps messages readable for this time after all consumers have consumed them, see mbus.history; 0 ends it
---   retain_size  keeps at most so many bytes of them; 0: no limit of the size.  Segments are dropped as a whole
+--   retain_size  keeps at most this many bytes of them; 0: no size limit.  Segments are dropped as a whole
 --   track        a property, or a field of a payload of hstore or jsonb, such as order_id: mbus.find finds stored messages by it, and
 --                by their trace and correlation.  Three indexes of each table of messages; an empty text drops them
---   schema       a JSON Schema; data that violates it is refused by posts, by the steps of sagas and when a dead message is edited.  {} ends it
--- A queue that retains messages is changed to fanout first, as by a second consumer, and stays so.
--- Errors: MB001, MB006 names of roles, MB012 nothing, less than zero or schema, MB013 roles, MB017 busy.
+--   schema       a JSON Schema; data that violates it is refused by posts, by the steps of sagas and when a dead message is edited.  {}
+--                ends it
+-- A queue that retains messages is changed to fanout first, as by a second consumer, and stays fanout.
+-- Errors: MB001, MB006 names of roles, MB012 no setting, a negative one or an invalid schema, MB013 roles, MB017 busy.
 create or replace function mbus.alter_queue(
   qname text, is_roles_security_model boolean default null, retain interval default null, retain_size bigint default null,
   track text default null, schema jsonb default null) returns void
@@ -102,7 +103,7 @@ begin
   if $5 is not null then
     perform mbus._alter(v_queue.id);
     update mbus.queue q set track = nullif($5, '') where q.id = v_queue.id returning * into v_queue;
-    -- Posts to the ring wait for the last ones.
+    -- Posts to the ring wait for the locks of the last tables.
     perform mbus._create_links(s.name, v_queue.payload, v_queue.track)
     from (select t.name from mbus._stored_tables(v_queue) t order by t.name like 'qr$%' desc, t.name) s;
   end if;
@@ -161,7 +162,7 @@ begin
   execute format('alter sequence %s no cycle', v_queue.position);
   insert into mbus.dropped_queue as d (name, position) values (qname, pg_sequence_last_value(v_queue.position))
   on conflict (name) do update set position = excluded.position;
-  -- The queue's own functions first: roles of consumers have permissions on some of them.
+  -- The queue's own functions are dropped first, because roles of consumers have permissions on some of them.
   perform mbus._drop_functions(mbus._queue_functions(qname) || ('_view_' || qname));
   for v_consumer in select name from mbus.consumer where queue_id = v_queue.id loop
     perform mbus._drop_functions(mbus._consumer_functions(qname, v_consumer));

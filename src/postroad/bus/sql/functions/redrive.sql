@@ -1,6 +1,6 @@
 -- Makes up to amt dead messages ready for their consumers again, in order of posting; resets their attempts and keeps their
--- history; returns how many.  Of one queue, of one of its consumers, or one message.  Call it again until it returns 0, each time in
--- its own transaction.  Expired messages would not be delivered: they stay in the dmq, for mbus.take or mbus.purge.
+-- history; returns their number.  Redrives the messages of a queue, of one of its consumers, or one message.  Call it again until it
+-- returns 0, each time in its own transaction.  Expired messages would not be delivered: they stay in the dmq, for mbus.take or mbus.purge.
 --   died_before  omits messages that died later, so that repeated calls end even if consumers fail again
 -- Locks: the rows; rows that another transaction holds are skipped.
 -- Errors: MB001, MB002, MB009 foreign iid, MB012 amt.

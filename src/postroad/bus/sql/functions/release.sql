@@ -1,4 +1,4 @@
--- Gives leased messages back that their holder has not begun to process: they are ready again, and no attempt is counted.
+-- Gives back leased messages that their holder has not begun to process: they are ready again, and no attempt is counted.
 -- Returns the iids whose lease had ended.
 -- Errors: MB009 foreign iid, MB012 tokens, MB013 role.
 create or replace function mbus.releasen(iids text[], tokens bigint[]) returns text[]

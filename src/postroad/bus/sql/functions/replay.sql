@@ -1,17 +1,17 @@
--- Replay: mbus.maintain posts the past of a consumer to it again, in batches.  Each batch is one transaction with its position, so however
--- many sessions maintain, and whenever they are killed, each message is posted once.
+-- Replay: mbus.maintain posts the consumed messages of a consumer to it again, in batches.  A batch and its position are stored in one
+-- transaction, so each message is posted once, however many sessions run maintenance or are killed.
 
--- Posts again to one consumer what its queue has stored for it and it has consumed, in order of posting, and returns the id of the
--- replay; see mbus.replays.  Each message has the same iid, the header replayed with that id, no expiry and its attempts counted from
--- zero; enqueue_time is the time of the first post.  It comes after the messages that are ready by then, and is not posted to
+-- Posts the stored messages that a consumer has consumed to it again, in order of posting, and returns the id of the replay; see
+-- mbus.replays.  Each message has the same iid, the header replayed with that id, no expiry and its attempts counted from
+-- zero; enqueue_time is the time of the first post.  It is delivered after the messages that are ready by then, and is not posted to
 -- followers; dedup_key and consume_after have no effect again.
 --   since, until  times of posting; the default is everything before this call
 --   selector      a condition over t, as of a consumer; the consumer's own selector decides, too
 --   rate          messages per second at most
 --   again         begins another replay after one with the same times and selector
--- Repeating a call continues its replay with the given rate, also one that was stopped.  With until a finished replay is not repeated either.
+-- Repeating a call continues its replay with the given rate, even if it was stopped.  With until a finished replay is not repeated either.
 -- Omitted: messages that the consumer has yet to consume, dead ones, messages of sagas, and those of other replays.
--- Errors: MB001, MB002, MB008 selector, MB012 nothing retained, queue of sagas or rate.
+-- Errors: MB001, MB002, MB008 selector, MB012 nothing is retained, the queue belongs to sagas, or an invalid rate.
 create or replace function mbus.replay(
   qname text, cname text, since timestamptz default '-infinity', until timestamptz default null, selector text default null,
   rate integer default null, again boolean default false, started_by text default session_user) returns bigint
@@ -25,7 +25,7 @@ begin
   if rate < 1 then
     raise exception 'a replay cannot post % messages per second', rate using errcode = 'MB012', hint = 'Choose a rate of 1 or more.';
   end if;
-  -- Of two equal calls the second one continues the replay of the first.
+  -- If two calls are equal, the second one continues the replay of the first.
   perform from mbus.consumer c where c.id = v_consumer.id for no key update;
   select * into v_replay from mbus.replay r
   where r.consumer_id = v_consumer.id and not r.is_start and (r.since, r.until, r.selector) is not distinct from ($3, $4, $5)
@@ -59,8 +59,8 @@ begin
   perform mbus._check_selector(p_queue, p_selector);
 end $$;
 
--- Counts the messages that mbus.replay would post, by reading all that are stored of that time.  Read-only.
--- Errors: MB001, MB002, MB008 selector, MB012 nothing retained or queue of sagas.
+-- Counts the messages that mbus.replay would post, by reading all stored messages of that time.  Read-only.
+-- Errors: MB001, MB002, MB008 selector, MB012 nothing is retained, or the queue belongs to sagas.
 create or replace function mbus.count_replay(
   qname text, cname text, since timestamptz default '-infinity', until timestamptz default null, selector text default null) returns bigint
 language plpgsql security definer set search_path from current set enable_seqscan = off set jit = off as $$
@@ -77,7 +77,7 @@ begin
   return v_count;
 end $$;
 
--- Ends a replay; what it has posted stays.  mbus.replay with the same arguments continues it, mbus.continue_replay by its id.
+-- Ends a replay; the messages that it has posted stay.  mbus.replay with the same arguments continues it, mbus.continue_replay by its id.
 -- Returns false if it had ended.
 create or replace function mbus.stop_replay(id bigint, stopped_by text default session_user) returns boolean
 language plpgsql security definer set search_path from current as $$
@@ -95,7 +95,7 @@ begin
   return found;
 end $$;
 
--- The rows of a query of stored messages t that a consumer has consumed, with number and is_copy, in place of those that are replayed.
+-- A query over stored messages t, restricted to those that the consumer has consumed, with number and is_copy.
 --   $1 queue  $5 consumer
 create or replace function mbus._replay_query(
   p_queue mbus.queue, p_consumer mbus.consumer, p_selector text, p_stored text, p_since timestamptz, p_until timestamptz) returns text
@@ -104,7 +104,7 @@ language sql stable set search_path from current as $$
     select t.*, n.number, t.origin is not null as is_copy
     from (%1$s) t cross join lateral (select coalesce(t.origin, t.id) as number) n
     where not coalesce(t.raw ?| '{saga,replayed}', false) and (%2$s) and (%3$s)
-      -- A copy of a message that is stored, too: a retry, or a lease that was moved.
+      -- The row is a copy of a message that is also stored: a retry, or a lease that was moved.
       and (t.origin is null or not exists (%4$s))
       and not exists (select from mbus.dmq d where d.queue_id = %5$s and d.number = n.number and d.consumer_id = $5)
       and not exists (select from mbus.delayed d where d.queue_id = %5$s and d.number = n.number and mbus._is_for($5, d.consumer_id, d.recipients))
@@ -117,9 +117,9 @@ language sql stable set search_path from current as $$
      from mbus._tables(p_queue) c where c.consumer_id = p_consumer.id))
 $$;
 
--- The last id that may have been posted without a consumer that begins in the past, or null as long as transactions are open that were so
--- when this was first asked: their sessions may run functions from before the consumer.  It is paused, so of what was posted with it
--- nothing has been consumed.  Messages outside the ring that were posted without it get it as a recipient.
+-- The last id that may have been posted without a new consumer that begins in the past; null while transactions are open that were open at
+-- the first call, because their sessions may still run functions from before the consumer.  The consumer is paused, so it has consumed
+-- nothing that was posted since.  Messages outside the ring that were posted without it get it as a recipient.
 create or replace function mbus._start_bound(p_queue mbus.queue, p_consumer mbus.consumer, p_replay mbus.replay) returns bigint
 language plpgsql set search_path from current as $$
 declare
@@ -144,11 +144,11 @@ begin
       'data_' || p_queue.payload, coalesce(p_consumer.selector || e'\n', 'true'))
     using p_consumer.id, p_queue.id, p_replay.since, p_queue.name;
   end loop;
-  -- Last: who released such a message meanwhile has committed, and its id is smaller.
+  -- Read last: a transaction that released such a message in the meantime has committed, and the id is smaller.
   return pg_sequence_last_value(p_queue.position);
 end $$;
 
--- Runs a batch of each replay.  Returns how many messages it has posted, by the id of their queue.
+-- Runs a batch of each replay.  Returns the number of posted messages by the id of their queue.
 -- Locks: rows of replays, skipped when another session has them, then what posts lock.  Called before maintenance locks a queue.
 create or replace function mbus._run_replays() returns jsonb
 language plpgsql set search_path from current as $$
@@ -174,14 +174,14 @@ begin
   return v_counts;
 end $$;
 
--- Up to 5,000 messages of a replay.
+-- Posts up to 5,000 messages of a replay.
 create or replace function mbus._run_replay(p_replay mbus.replay) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_now      constant timestamptz := mbus.now();
   v_queue    mbus.queue;
   v_consumer mbus.consumer;
-  -- Messages that were not posted in time are not made up for.
+  -- Messages that were not posted in time are not caught up.
   v_from     constant timestamptz := greatest(coalesce(p_replay.ran_at, p_replay.started_at), v_now - interval '2 seconds');
   v_most     constant integer := case when p_replay.rate is null then 5000
                                       else least(5000, floor(p_replay.rate * extract(epoch from v_now - v_from))) end;

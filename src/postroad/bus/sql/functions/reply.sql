@@ -1,6 +1,6 @@
 -- Answers a request in the caller's transaction.  request is the headers of the message that is answered.  Returns the
 -- iid of the answer, or null if it was dropped because the requester has gone or the timeout has passed.
--- Every user who has the name of a temporary queue may answer to it; a request cannot make its handler post elsewhere.
+-- Every user may answer to a temporary queue whose name they have; a request cannot make its handler post to another queue.
 -- Errors: MB012 if the message is not a request.
 
 create or replace function mbus.reply(
@@ -17,7 +17,7 @@ begin
   return (mbus._reply(array[request], array[data], headers, properties))[1];
 end $$;
 
--- Sends many answers, one per request; null in the result for each that was dropped.  headers and properties apply to all.
+-- Sends many answers, one per request; the result contains null for each answer that was dropped.  headers and properties apply to all.
 -- One function per payload, so that a client need not name the type.
 create or replace function mbus.replyn_text(
   requests hstore[], data text[], headers hstore default null, properties hstore default null) returns text[]

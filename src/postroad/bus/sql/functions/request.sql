@@ -46,8 +46,8 @@ begin
   return mbus.post(qname, data, mbus._ask(headers, timeout, reply_to), properties, null, mbus.now() + timeout);
 end $$;
 
--- Takes up to amt answers to this session's requests, in the caller's transaction; with wait, polls until there is one
--- or the time is over.  The requests must be committed before: otherwise they cannot be answered.
+-- Takes up to amt answers to this session's requests, in the caller's transaction; with wait, polls until there is one or the time has
+-- passed.  The requests must be committed first, or they cannot be answered.
 -- Errors: MB012 argument, MB014 isolation.
 create or replace function mbus.replies(amt integer default 100, wait interval default '0') returns setof mbus.reply_model
 language plpgsql security definer set search_path from current rows 100 as $$

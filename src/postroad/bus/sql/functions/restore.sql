@@ -1,4 +1,4 @@
--- True when this database is a restored dump or a copy by template, and mbus.maintain or mbus.after_restore has not run since.
+-- True when this database is a restored dump or a copy of a template, and neither mbus.maintain nor mbus.after_restore has run since.
 -- Until then takes find all messages but are slower, and new messages of a copy get the iids of the original.
 create or replace function mbus.is_restored() returns boolean
 language sql stable security definer set search_path from current as $$

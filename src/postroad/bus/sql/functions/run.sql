@@ -1,7 +1,7 @@
 -- Takes the first ready message of a consumer that matches a selector given with the call, in the caller's
 -- transaction, or nothing.  It reads the first 1,000 ready messages; create a consumer for a selector that is used
 -- often.  Of a group only the first message can be taken.
--- The selector runs with the caller's permissions, over rows that the caller may take anyway.
+-- The selector runs with the caller's permissions, on rows that the caller is permitted to take.
 -- Errors: MB001, MB002, MB008 selector, MB013 role, MB014 isolation, MB019 payload.
 create or replace function mbus.dyn_consume(qname text, selector text default '(1=1)', cname text default 'default')
 returns setof mbus.qt_model
@@ -24,7 +24,7 @@ begin
   end loop;
 end $$;
 
--- The messages that match, in order.  Security invoker: the caller's text runs here.
+-- The matching messages, in order.  Security invoker, because the caller's text runs here.
 create or replace function mbus._select(p_messages mbus.qt_model[], p_selector text) returns table (iid text, group_name text)
 language plpgsql set search_path from current as $$
 begin
@@ -54,7 +54,7 @@ begin
 end $$;
 
 -- Refuses a statement that cannot run for any message, before a message is taken.  All effects of the check are undone,
--- including the prepared statement, which a rollback would leave.  Security invoker: the statement is the caller's.
+-- including the prepared statement, which a rollback would leave.  Security invoker, because the statement comes from the caller.
 create or replace function mbus._check_statement(p_statement text, p_model text) returns void
 language plpgsql as $$
 begin

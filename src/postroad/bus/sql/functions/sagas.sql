@@ -4,8 +4,8 @@
 --
 -- steps is an array of {"name", "do", "undo", "after": [names], "data", "undo_data", "consumer"}: do and undo are the
 -- queues of the step's message and of its compensation.  data is the default data of the steps.
--- A saga is rolled back by mbus.take of the bung, mbus.abort_saga, mbus.cancel_saga, a step that died, or at the deadline;
--- not after the step named by pivot is done.  Compensations run in reverse order, or in parallel with is_parallel.
+-- A saga is rolled back by mbus.take of the bung, mbus.abort_saga, mbus.cancel_saga, a step that died, or at the deadline, but not after
+-- the step named by pivot is done.  Compensations run in reverse order, or in parallel with is_parallel.
 -- on_completed and on_compensated are queues that get the closing message.
 -- Errors: MB001 queue, MB002 consumer, MB005 name, MB011 data, MB012 steps, deadline, pivot, MB013 role.
 create or replace function mbus.create_saga(
@@ -49,7 +49,7 @@ begin
             v_step.undo_id, v_step.undo_consumer, v_step.undo_number);
     v_is_new := v_is_new or v_step.is_new;
   end loop;
-  -- The closing messages of both directions: numbers in the given queues, otherwise in the service queue.
+  -- The closing messages of both directions have numbers in the given queues, otherwise in the service queue.
   update mbus.saga g
   set completed_queue_id = c.id, completed_number = nextval(c.position),
       compensated_queue_id = u.id, compensated_number = nextval(u.position)
@@ -106,7 +106,7 @@ begin
   end loop;
 end $$;
 
--- The saga, locked.  Raises MB023.
+-- Returns the saga and locks it.  Raises MB023.
 create or replace function mbus._saga_locked(p_id bigint) returns mbus.saga
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -119,7 +119,7 @@ begin
   return v_saga;
 end $$;
 
--- Rolls a saga back.  True if this call began it, false if it is being or was already rolled back.
+-- Rolls a saga back.  True if this call began the rollback, false if it had already begun.
 -- Messages that other transactions hold are left to them: if these commit, the steps are compensated.
 -- Errors: MB013 role, MB022 past the pivot, MB023 no such saga, MB024 completed.
 create or replace function mbus.cancel_saga(id bigint, reason text default null) returns boolean
@@ -139,10 +139,10 @@ begin
   return true;
 end $$;
 
--- For the handler of a step that cannot be done and of which nothing was done.  The saga is rolled back
--- when the handler's transaction commits, and this step is not compensated.  iid is that of the step's message.
+-- For the handler of a step that cannot be done and has had no effect.  The saga is rolled back when the handler's transaction commits, and
+-- this step is not compensated.  iid is that of the step's message.
 -- True if this began the rollback, false if it had already begun.
--- Errors: MB009 foreign iid, MB012 the step was done before, MB013 role, MB022 past the pivot, MB023 no message of a saga.
+-- Errors: MB009 foreign iid, MB012 the step is already done, MB013 role, MB022 past the pivot, MB023 no message of a saga.
 create or replace function mbus.abort_saga(iid text, reason text default null) returns boolean
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare

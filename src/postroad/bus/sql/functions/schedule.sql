@@ -1,12 +1,12 @@
--- Schedules: messages that are posted at planned times by mbus.maintain, whichever session calls it.  The row of a schedule is locked
--- while its run is posted and its next run is stored, so each planned run is posted once however many sessions maintain.
+-- Schedules: messages that are posted at planned times by mbus.maintain, whichever session calls it.  The row of a schedule is locked while
+-- its run is posted and its next run is stored, so each planned run is posted once, however many sessions run maintenance.
 -- A user who may post to the queue may use its schedules.
 
 -- Posts a message at planned times, from now on, and returns the next of them.  A schedule of this name is replaced; it stays
 -- paused, and keeps its next run if neither timing nor timezone are changed.
 --   timing, timezone  see mbus.next_run
 --   data      of the type of the queue's payload, or its text
---   headers   besides these the message has schedule, the name, and planned_at
+--   headers   the message also has the headers schedule (the name) and planned_at
 --   missed    what to do with runs that are more than a minute late, because nothing maintained the bus: skip them, post one message for
 --             all of them (once), or post each of the last 24 hours (all)
 -- Errors: MB001, MB011 payload, MB012 argument, MB013 role, and those of mbus.post.
@@ -33,7 +33,7 @@ begin
       headers = excluded.headers, properties = excluded.properties, missed = excluded.missed,
       next_at = case when s.next_at is null or (s.timing, s.timezone) = (excluded.timing, excluded.timezone) then s.next_at
                      else excluded.next_at end
-  -- Raises if the user may not post to the queue of the schedule that is replaced.
+  -- Raises an error if the user may not post to the queue of the replaced schedule.
   where mbus._check_post((select q.name from mbus.queue q where q.id = s.queue_id)) is not null
   returning s.* into v_schedule;
   begin
@@ -82,7 +82,7 @@ language sql set search_path from current as $$
     and r.id <= (select o.id from mbus.schedule_run o where o.schedule = p_name order by o.id desc offset 100 limit 1)
 $$;
 
--- Posts the runs that are due, up to 100 of each schedule.  A run that cannot be posted is noted and not repeated; a schedule
+-- Posts the runs that are due, up to 100 of each schedule.  A run that cannot be posted is recorded and not repeated; a schedule
 -- whose next run cannot be computed, because its time zone is gone, is paused.
 -- Locks: rows of schedules, skipped when another session has them, then what posts lock.  Called before maintenance locks a queue.
 create or replace function mbus._run_schedules() returns void
@@ -135,7 +135,7 @@ begin
   return found;
 end $$;
 
--- Posts no runs of a schedule until mbus.resume_schedule.  Returns false if it was already paused.  Errors: MB013, MB032.
+-- Stops posting the runs of a schedule until mbus.resume_schedule.  Returns false if it was already paused.  Errors: MB013, MB032.
 create or replace function mbus.pause_schedule(name text, reason text default null, paused_by text default session_user) returns boolean
 language plpgsql security definer set search_path from current as $$
 begin
@@ -146,7 +146,8 @@ begin
   return found;
 end $$;
 
--- Ends the pause of a schedule; the runs of that time are not made up.  Returns false if it was not paused.  Errors: MB013, MB032.
+-- Ends the pause of a schedule; the runs that were due in that time are skipped.  Returns false if it was not paused.  Errors: MB013,
+-- MB032.
 create or replace function mbus.resume_schedule(name text) returns boolean
 language plpgsql security definer set search_path from current as $$
 begin

@@ -45,7 +45,7 @@ end $$;
 -- Takes up to amt messages of a temporary queue in the caller's transaction, in order of posting.  With wait, polls
 -- until there is one or the time is over; a transaction that waits long prevents dead rows from being removed.
 -- Each payload has its own function, because the row types differ.
--- Errors: MB001 gone, MB012 argument, MB013 another session's, MB014 isolation, MB019 other payload.
+-- Errors: MB001 no such queue, MB012 argument, MB013 the queue of another session, MB014 isolation, MB019 other payload.
 create or replace function mbus.consume_temporary(qname text, amt integer default 1, wait interval default '0') returns setof mbus.qt_model
 language plpgsql security definer set search_path from current rows 100 as $$
 begin

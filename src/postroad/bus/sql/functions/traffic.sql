@@ -1,5 +1,5 @@
--- What happened to messages since a time, per p_step: of one consumer, of a queue or of all.  A post counts once per queue;
--- waiting and dead are null where they were not noted.  A consumer's counts are up to two minutes old.  Read-only.
+-- Counts of messages since a time, per p_step, for one consumer, a queue or all queues.  A post counts once per queue; waiting and dead are
+-- null where they were not recorded.  A consumer's counts are up to two minutes old.  Read-only.
 create or replace function mbus.traffic(
   p_since timestamptz, p_step interval, p_queue text default null, p_consumer text default null)
 returns table (at timestamptz, posted bigint, consumed bigint, rejected bigint, died bigint, expired bigint, waiting bigint, dead bigint)

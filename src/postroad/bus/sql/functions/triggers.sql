@@ -2,7 +2,7 @@
 -- data, properties, headers, delay and expiry; header enqueue_time is that of the original, origin_iid is its iid.
 -- It is created in the producer's transaction and is independent afterwards.
 --
--- Locks: all changes of triggers, one at a time; then the source queue's.
+-- Locks: an advisory lock for all changes of triggers, then that of the source queue.
 -- Errors: MB001, MB008 selector, MB011 other payload, MB020 a message could return to a queue, MB030 exists.
 create or replace function mbus.create_trigger(src_queue_name text, dst_queue_name text, selector text default null) returns void
 language plpgsql security definer set search_path from current as $$
@@ -22,7 +22,7 @@ begin
     raise exception 'there is already a trigger from "%" to "%"', src_queue_name, dst_queue_name
       using errcode = 'MB030', hint = 'Drop it first with mbus.drop_trigger.';
   end if;
-  -- Over any number of triggers.
+  -- Follows chains of any number of triggers.
   if v_source.id in (
     with recursive reached(id) as (
       select v_destination.id
@@ -59,7 +59,7 @@ end $$;
 create or replace function mbus._lock_triggers() returns void
 language sql set search_path from current as $$ select pg_advisory_xact_lock(mbus._lock_class(), 0) $$;
 
--- Rebuilds the functions of a queue after a follower was removed; without followers they are the plain ones again.
+-- Rebuilds the functions of a queue after a follower was removed; without followers the plain functions are used again.
 create or replace function mbus._refollow(p_queue mbus.queue) returns void
 language plpgsql set search_path from current as $$
 begin

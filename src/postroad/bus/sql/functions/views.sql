@@ -23,7 +23,7 @@ begin
     raise exception 'the owner of schema mbus may not create views in schema "%"', sname
       using errcode = 'MB013', hint = format('grant usage, create on schema %I to %I', sname, current_user);
   end if;
-  -- All lanes and slots are created now, so that the view covers those that are used later.
+  -- All lanes and slots are created now, so that the view includes those that are used later.
   perform mbus._add_feature(v_queue.id, 'high');
   perform mbus._add_feature(v_queue.id, 'low');
   v_queue := mbus._queue(qname);
@@ -37,7 +37,7 @@ begin
     v_view, '_view_' || qname, cname);
 end $$;
 
--- The view calls no function of the bus: it would run with the permissions of the view's user.
+-- The view calls no function of the bus, because the function would run with the permissions of the view's user.
 create or replace function mbus._build_view(p_queue mbus.queue, p_consumer mbus.consumer, p_view text) returns void
 language plpgsql set search_path from current as $$
 begin

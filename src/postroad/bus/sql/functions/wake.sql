@@ -1,5 +1,5 @@
--- Notifies listeners on channel mbus; the payload is the queue's name.  Call it outside the producer's
--- transaction and not for each message: commits that notify wait for one lock of the server.
+-- Notifies listeners on channel mbus; the payload is the name of the queue.  Call it outside the producer's transaction and not for each
+-- message, because commits that notify wait for a global lock of the server.
 create or replace function mbus.notify(qnames text[]) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -8,7 +8,7 @@ begin
         union select t.name from mbus.temporary_queue t where t.name = any (qnames)) woken;
 end $$;
 
--- Returns the last id issued per queue, null for one that is unknown or that the caller has no permission for.  A cheap check
+-- Returns the last id issued per queue, null for a queue that is unknown or that the caller has no permission for.  A cheap check
 -- for new messages.
 create or replace function mbus.positions(qnames text[]) returns bigint[]
 language sql volatile security definer set search_path from current as $$

@@ -10,7 +10,7 @@ begin
   end if;
 end $$;
 
--- One element per message out of null, one element, or as many as there are messages.
+-- Expands null, one element, or one element per message to one element per message.
 create or replace function mbus._spread(p_what text, p_values hstore[], p_count integer) returns hstore[]
 language plpgsql immutable set search_path from current as $$
 begin
@@ -30,7 +30,7 @@ exception when invalid_datetime_format or datetime_field_overflow or interval_fi
 end $$;
 
 -- Checks headers, reserves the number, and stores delayed messages outside the ring.
--- parcel is null if nothing is left to put: the message is delayed, or its key was used before.
+-- parcel is null if there is nothing to put: the message is delayed, or its key was used before.
 --   is_known  followers get no copy: the message repeats another one, or was taken by this transaction and returns to the consumers
 --             that it was taken from
 -- Locks: with an iid, an advisory lock on it; with a dedup_key or unique_key, the key's row.
@@ -59,7 +59,7 @@ begin
   end if;
   is_known := v_is_back;
   if v_is_back then
-    -- Its path and its key were recorded when it was first posted.
+    -- The path and the key of the message were recorded when it was first posted.
     parcel.headers := mbus._accept_headers(v_queue, delete(p_parcel.headers, 'seenby'::text)) || slice(p_parcel.headers, '{seenby}')
       || case when number is null then hstore('moved_from', v_back.trail ->> 'moved_from') else ''::hstore end;
     v_key := null;
@@ -76,13 +76,13 @@ begin
       is_known := true;
     elsif v_is_unique then
       v_same := mbus._hold_key(v_queue, parcel, number, case when p_parcel.headers ? 'debounce' then p_delayed_until end);
-      -- A message that replaces another one is news for followers.
+      -- Followers get a message that replaces another one.
       is_known := v_same is not null and not p_parcel.headers ? 'debounce';
       update mbus.dedup d set number = v_same
       where v_same is not null and d.queue_id = v_queue.id and d.key = v_key and d.number = _accept.number;
     end if;
     if v_same is not null then
-      -- Nothing will come under the iid that was reserved for it.
+      -- No message will be posted under the iid that was reserved for it.
       if p_iid is not null and v_queue.has_waiters then
         perform mbus._lost(v_queue.id, null, array[number]);
       end if;
@@ -131,7 +131,7 @@ begin
   return coalesce(p_delayed_until, p_parcel.added + mbus._interval('debounce', p_parcel.headers -> 'debounce'));
 end $$;
 
--- Replaces a message that is still delayed as it was posted.  False if it is not.
+-- Replaces a message that is still delayed since it was posted.  Returns false if it is not.
 create or replace function mbus._replace_delayed(p_queue mbus.queue, p_parcel mbus.parcel, p_number bigint, p_due_at timestamptz)
 returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -150,7 +150,7 @@ begin
   return found;
 end $$;
 
--- Stores a key.  False if it is stored already and its window has not ended.
+-- Stores a key.  Returns false if it is already stored and its window has not ended.
 create or replace function mbus._keep_key(
   p_queue_id integer, p_key text, p_number bigint, p_now timestamptz, p_until timestamptz) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
@@ -168,7 +168,7 @@ begin
     do update set number = excluded.number, until = excluded.until where d.until <= p_now;
   get diagnostics v_count = row_count;
   if v_count = cardinality(v_segments) then return true; end if;
-  -- In one of the tables another transaction was first.
+  -- Another transaction was first in one of the tables.
   delete from mbus.dedup d where d.queue_id = p_queue_id and d.key = p_key and d.number = p_number;
   return false;
 end $$;
@@ -185,7 +185,7 @@ begin
     raise exception 'a message of a group has no priority'
       using errcode = 'MB012', hint = 'The messages of a group keep their order; leave out one of the two headers.';
   end if;
-  -- They are index keys, and an index entry has its limit.
+  -- These values are index keys, and the size of an index entry is limited.
   if 500 < any (array[octet_length(p_headers -> 'group'), octet_length(p_headers -> 'dedup_key'), octet_length(p_headers -> 'unique_key')]) then
     raise exception 'the headers group, dedup_key and unique_key have 500 bytes at most'
       using errcode = 'MB012', hint = 'Use a digest of what you have.';
@@ -219,7 +219,7 @@ declare
   v_list  text;
   v_after hstore;
 begin
-  -- The longest first: what a list becomes is longer than any list that is still to come.
+  -- The longest list first: the result is longer than any list that follows.
   for v_list in
     select d.list from (select distinct h -> 'seenby' as list from unnest(p_headers) h where h ? 'seenby') d
     order by length(d.list) desc
@@ -231,14 +231,15 @@ begin
   return p_headers;
 end $$;
 
--- Checks a post under a given iid, reserved by get_iid or of a message that the current transaction took: then the post gives the message
--- back to the same consumers, or moves it to the user's own dead message queue, from where it can return under its iid.
+-- Checks a post under a given iid: one reserved by get_iid, or that of a message that the current transaction took.  In the latter case the
+-- post gives the message back to the same consumers, or moves it to the user's own dead message queue, from which it can return under its
+-- iid.
 --   number         the message's number in this queue; null for an iid of another queue
 --   recipients     consumers that it returns to; null: not decided
 --   trail          of a moved message: its iid and the consumers to return it to
 --   taken_…        the message that the current transaction took
 -- Errors: MB009 foreign iid, MB010 neither reserved nor taken by this transaction.
--- Locks: an advisory lock on the iid, so that of two sessions that post under it one is refused.
+-- Locks: an advisory lock on the iid, so that if two sessions post under it, one is refused.
 create or replace function mbus._reserved(
   p_queue mbus.queue, p_iid text, out number bigint, out recipients integer[], out trail jsonb,
   out taken_queue_id integer, out taken_number bigint, out taken_by integer[])
@@ -259,7 +260,7 @@ begin
         using errcode = 'MB010', hint = 'Roll a saga back with mbus.cancel_saga or by taking its bung.';
     end if;
   end if;
-  -- moved is the history of a message that was posted to another queue than its iid's.
+  -- moved is the history of a message that was posted to a queue other than that of its iid.
   select q.id as queue_id, t.number, array_agg(c.id) as consumers, max(case when t.trail ? 'moved_from' then t.trail::text end)::jsonb as moved
   into v_taken
   from mbus._taken_here() t join mbus.consumer c on c.id = t.consumer_id join mbus.queue q on q.id = c.queue_id

@@ -1,4 +1,4 @@
--- Finding a message by its number.  Not on the hot path, so dynamic statements probe the queue's tables one by one.
+-- Finds a message by its number.  This is not on the hot path, so dynamic statements probe the queue's tables one by one.
 
 -- True when a live message is ready, delayed or leased; p_number null: any message.
 create or replace function mbus._has(p_queue_id integer, p_number bigint) returns boolean
@@ -31,10 +31,10 @@ begin
                    and b.released_by is null and (b.expires is null or b.expires > mbus.now()));
 end $$;
 
--- Removes a message by its number in any state, for one consumer or (null) for all, and returns each copy; its recipients are the
--- consumers whose copy it was.  Expired messages are left to mbus._expire, which also handles the messages that wait for them.
+-- Removes a message by its number in any state, for one consumer or (null) for all, and returns each copy, whose recipients are the
+-- consumers it belonged to.  Expired messages are left to mbus._expire, which also handles the messages that wait for them.
 --   p_is_idle  do not remove leased or dead copies
--- Waits for transactions that hold it.  A copy that moves during the search is found by the next round.
+-- Waits for transactions that hold the message.  A copy that moves during the search is found in the next round.
 create or replace function mbus._take_number(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean default false) returns setof mbus.parcel
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
@@ -77,8 +77,8 @@ begin
   end loop;
 end $$;
 
--- A query over the rows that a statement takes of a table of the ring, which returns their id, token and leased_until: each as a parcel, with
--- its token and the end of its lease if it is leased.  $1: the recipients of the parcels.
+-- A query over the rows that a statement takes from a table of the ring and returns as id, token and leased_until: each row as a parcel,
+-- with its token and the end of its lease if it is leased.  $1: the recipients of the parcels.
 create or replace function mbus._parcel_query(p_queue mbus.queue, p_payload text, p_statement text) returns text
 language sql stable set search_path from current as $$
   select format($query$
@@ -105,8 +105,7 @@ language sql stable set search_path from current as $$
     p_ready, p_payload, mbus._ahead_condition(p_ready)))
 $$;
 
--- The same for delayed, leased and dead messages.  Of a delayed message for several consumers
--- only the share of the given consumer is removed.
+-- The same for delayed, leased and dead messages.  A delayed message for several consumers is removed only for the given consumer.
 create or replace function mbus._take_waiting(p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean)
 returns setof mbus.parcel
 language plpgsql set search_path from current as $$

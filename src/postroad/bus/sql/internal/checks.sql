@@ -32,7 +32,7 @@ begin
   end if;
 end $$;
 
--- Names that every queue needs; those of roles are counted where roles are made, see roles.sql.
+-- The names that every queue needs; the length of role names is checked where roles are created, see roles.sql.
 create or replace function mbus._check_length(p_queue text, p_consumer text) returns void
 language plpgsql stable set search_path from current as $$
 declare
@@ -67,9 +67,9 @@ end $$;
 
 -- Refuses a selector that is not one boolean expression over t, that calls anything but immutable functions, or that uses
 -- objects of an owner who is not trusted.  Selectors are evaluated in the producer's transaction with the rights of the owner of
--- the bus, so nothing in them may read, write or depend on the session.  Nothing of the selector runs before it is known whose
--- functions it calls: the planner would evaluate immutable functions of constants.
--- Locks: none that outlive the call; the table is created and rolled back.
+-- the bus, so nothing in them may read, write or depend on the session.  No part of the selector runs before the owners of its functions
+-- are checked, because the planner would evaluate immutable functions of constants.
+-- Takes no locks that outlive the call; the table is created and rolled back.
 create or replace function mbus._check_selector(p_queue mbus.queue, p_selector text) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -81,8 +81,8 @@ begin
     raise syntax_error using message = 'the quote $function$ is used around the function that it becomes part of';
   end if;
   execute format('create table mbus.t (like mbus.%I)', mbus._model(p_queue.payload));
-  -- A cursor takes one statement only.  With a second row in scope a column without t. is ambiguous, as it will be in
-  -- the functions.  The planner drops a branch of CASE that is never reached, so nothing is evaluated.
+  -- A cursor accepts only one statement.  With a second row in scope a column without t.  is ambiguous, as in the generated functions.  The
+  -- planner removes an unreachable branch of CASE, so nothing is evaluated.
   open v_trial for execute format(
     'select true from mbus.t t, mbus.t other where case when false then (%s%s) end', p_selector, e'\n');
   close v_trial;
@@ -150,8 +150,8 @@ begin
   end if;
 end $$;
 
--- Clients represent the years 1 to 9999, in any time zone: hence a day less at both ends.  A message with another time would stop
--- every client that receives it.
+-- Clients can represent the years 1 to 9999 in any time zone, hence a day less at both ends.  A message with a time outside this range
+-- would stop every client that receives it.
 create or replace function mbus._check_time(p_what text, p_time timestamptz) returns void
 language plpgsql immutable set search_path from current as $$
 begin

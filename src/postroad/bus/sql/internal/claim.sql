@@ -1,5 +1,5 @@
--- Reading messages without taking them, and locking some of them, for dyn_consume and run_on_<q>.
--- The callers' own expressions and statements never run here, where the permissions are the owner's.
+-- Reads messages without taking them, and locks some of them, for dyn_consume and run_on_<q>. Expressions and statements of callers never
+-- run here, because these functions have the owner's permissions.
 
 -- The queue, if the session's user may take from it as this consumer.
 create or replace function mbus._check_take(p_queue text, p_consumer text) returns mbus.queue
@@ -36,7 +36,7 @@ declare
   v_found   bigint;
 begin
   perform mbus._attend(p_queue.id, (select c.id from mbus.consumer c where c.queue_id = p_queue.id and c.name = p_consumer), p_amount);
-  -- Retries of groups first, as in taking.
+  -- Retries of groups come first, as in the functions that take messages.
   return query select d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
          d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea
   from mbus.delayed d join mbus.consumer c on c.id = d.consumer_id and c.queue_id = p_queue.id and c.name = p_consumer
@@ -59,7 +59,8 @@ begin
   end loop;
 end $$;
 
--- Locks a ready message until the end of the transaction.  False if another one has locked it, if it is gone, or if its group forbids it.
+-- Locks a ready message until the end of the transaction.  False if another transaction has locked it, if it no longer exists, or if its
+-- group forbids it.
 -- Locks: the group's advisory lock, then the row, both without waiting.
 create or replace function mbus._claim_number(p_queue mbus.queue, p_consumer_id integer, p_number bigint, p_group text) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
@@ -99,7 +100,7 @@ begin
   return false;
 end $$;
 
--- For dyn_consume: the first ready messages as their consumer would see them.
+-- For dyn_consume: the first ready messages in the form in which their consumer would get them.
 create or replace function mbus._show(p_queue text, p_consumer text, p_amount integer) returns setof mbus.qt_model
 language plpgsql rows 100 security definer set search_path from current as $$
 declare
@@ -125,7 +126,7 @@ begin
   return mbus._claim_number(v_queue, (mbus._consumer(v_queue, p_consumer)).id, mbus._number(p_queue, p_iid), p_group);
 end $$;
 
--- For run_on_<q>: locks up to a number of ready messages, of each group only the first, and returns their iids.
+-- For run_on_<q>: locks up to a number of ready messages, only the first of each group, and returns their iids.
 create or replace function mbus._claim_ready(p_queue text, p_consumer text, p_amount integer) returns text[]
 language plpgsql security definer set search_path from current as $$
 declare

@@ -1,12 +1,12 @@
--- Leased messages of each consumer that has some.  Counted for all consumers together, from the lowest live token on: an
--- index by consumer would have to be written for each lease.
+-- The number of leased messages of each consumer that has any.  They are counted for all consumers together, from the lowest live token on,
+-- because an index by consumer would have to be written for each lease.
 create or replace function mbus._leased() returns table (consumer_id integer, leased bigint)
 language sql stable security definer set search_path from current set enable_seqscan = off set jit = off as $$
   select l.consumer_id, count(*) from mbus.leased l
   where l.token >= (select case when mbus._is_home() then pg_sequence_last_value('mbus.lease_floor') else 0 end) group by l.consumer_id
 $$;
 
--- Leased messages of a consumer on the ring, up to 10,000 per table, as far as fewer than 10,000 others are before them.
+-- Leased messages of a consumer on the ring, up to 10,000 per table, searched among the first 10,000 other messages.
 create or replace function mbus._claimed(p_queue mbus.queue, p_consumer mbus.consumer) returns bigint
 language plpgsql volatile security definer set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -21,7 +21,7 @@ begin
   end loop;
   return v_count;
 exception when internal_error or undefined_table then
-  return 0;    -- The queue was dropped meanwhile.
+  return 0;    -- The queue was dropped in the meantime.
 end $$;
 
 -- Delayed, blocked and dead messages of a consumer, counted up to 10,000.
@@ -39,8 +39,8 @@ begin
   is_estimate := greatest(delayed, blocked, dmq) = 10000;
 end $$;
 
--- Messages per second: posted between the last two samples of a consumer, which are about ten seconds apart; the others
--- over the last 15 seconds.  Null where nothing was ever sampled.
+-- Messages per second: for posts, between the last two samples of a consumer, which are about ten seconds apart; for the others, over the
+-- last 15 seconds.  Null if there is no sample.
 create or replace function mbus._rates(
   p_consumer mbus.consumer, out posted_per_second double precision, out consumed_per_second double precision,
   out died_per_second double precision, out expired_per_second double precision, out rejected_per_second double precision)
@@ -52,7 +52,7 @@ language sql stable security definer set search_path from current as $$
   from (select mbus.now() as now offset 0) c
   left join mbus.tally t on t.consumer_id = p_consumer.id and t.at > c.now - interval '15 seconds'
   left join lateral (
-    -- A queue that rests is not sampled any more: nothing was posted since.
+    -- An idle queue is not sampled: nothing has been posted since the last sample.
     select case when b.taken_at < c.now - interval '30 seconds' then 0
                 else greatest(b.posted - a.posted, 0) / extract(epoch from b.taken_at - a.taken_at)::double precision
            end as posted

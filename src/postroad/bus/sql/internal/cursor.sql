@@ -1,11 +1,12 @@
 -- Consumers with a cursor, see README.md.  No row of a message is locked, changed or deleted: the cursor is kept per table of the ring, in
--- the consumer's narrow table beside it, in rows with a negative id; all other statements search from id 0 on.
+-- the consumer's narrow table beside it, in rows with a negative id; all other statements search from id 0.
 --   id = -n, origin null  the log of this cell has been read up to id n; the smallest id is the cursor
 --   id = -n, origin 0     message n was taken by its iid before the cursor passed it
--- Rows with a positive id are messages that came back, were delayed, redriven or replayed: they are taken first, as by other consumers.
--- So a log row with an origin is not for the cursor.  Both tables of a slot are truncated together.
+-- Rows with a positive id are messages that were given back, delayed, redriven or replayed: they are taken first, as for other consumers.
+-- So the cursor skips a log row with an origin.  Both tables of a slot are truncated together.
 --
--- A take reads up to the settled id, so one that is committed late is never passed; a transaction that stays open keeps later messages back.
+-- A take reads up to the settled id, so a message that is committed late is never skipped; a transaction that stays open holds back later
+-- messages.
 -- Locks: an advisory lock (consumer id, 0), tried by takes and waited for by takes of one message.
 
 create or replace function mbus._is_cursor(p_consumer_id integer) returns boolean
@@ -19,7 +20,7 @@ begin
 end $$;
 
 -- An id such that every transaction that drew it or a smaller one has ended; also the calling one, if it has posted.
--- Maintenance and takes publish it in a sequence; a session keeps a mark for its next take.
+-- Maintenance and takes publish it in a sequence; a session keeps a marker for its next take.
 create or replace function mbus._settled(p_queue_id integer, p_position regclass, p_settled regclass) returns bigint
 language plpgsql volatile set search_path from current as $$
 declare
@@ -30,7 +31,7 @@ declare
   v_newer   jsonb;
   v_last    bigint;
 begin
-  -- Not by pg_sequence_last_value, which would make this session a holder.
+  -- Not pg_sequence_last_value, which would make this session a holder.
   execute format('select s.last_value from %s s', p_position) into v_last;
   if v_last = v_settled then return v_settled; end if;
   v_newer := jsonb_build_object('bound', v_last, 'open', mbus._holders(p_position, 0));
@@ -51,8 +52,8 @@ begin
   return v_settled;
 end $$;
 
--- Publishes the mark of the last maintenance run of this session, if it is settled.  Not that of the current run, which may have posted
--- (schedules, followers, sagas): other sessions see the sequence before its commit.
+-- Publishes the marker of the last maintenance run of this session, if it is settled.  The marker of the current run is not used, because
+-- the run may have posted (schedules, followers, sagas) and other sessions see the sequence before its commit.
 create or replace function mbus._publish_settled(p_queue mbus.queue, p_mark jsonb) returns void
 language plpgsql volatile set search_path from current as $$
 declare
@@ -72,7 +73,8 @@ language sql immutable set search_path from current as $$
     and l.id <> all (array(select - c.id from mbus.%1$I c where c.id < 0 and c.origin = 0))', p_ready)
 $$;
 
--- The rows of a consumer's ready table, to search by id: of a consumer with a cursor with the rows of the log that are ahead of it.
+-- The rows of a consumer's ready table, to be searched by id; for a consumer with a cursor, also the rows of the log that are ahead of
+-- the cursor.
 create or replace function mbus._ready_rows(p_consumer_id integer, p_ready text, p_payload text, p_order text default 'asc') returns text
 language sql stable set search_path from current as $$
   select case when not mbus._is_cursor(p_consumer_id) then format('mbus.%I', p_ready) else format($query$(

@@ -1,10 +1,10 @@
--- What happened to a message is stored with it: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
+-- The history of a message is stored with it: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
 
 create or replace function mbus._attempts(p_trail jsonb) returns integer
 language sql immutable parallel safe
 return coalesce(($1 ->> 'attempts')::integer, 0);
 
--- Adds an attempt.
+-- Adds an attempt to the history.
 create or replace function mbus._tried(p_trail jsonb) returns jsonb
 language sql immutable parallel safe
 return coalesce($1, '{}'::jsonb) || jsonb_build_object('attempts', mbus._attempts($1) + 1);
@@ -30,7 +30,7 @@ language sql immutable set search_path from current as $$
       order by place desc limit 20) latest))
 $$;
 
--- The first line of an error without what differs from message to message: quoted values, ids and numbers become "?".
+-- The first line of an error without the parts that differ between messages: quoted values, ids and numbers become "?".
 create or replace function mbus._normalised(p_error text) returns text
 language sql immutable parallel safe
 return left(regexp_replace(left(split_part($1, e'\n', 1), 1000),
@@ -95,7 +95,7 @@ begin
   if p_delay > '0' then
     p_parcel.trail := coalesce(p_parcel.trail, '{}') || jsonb_build_object('delayed_until', v_due);
   end if;
-  -- A message of a group waits outside the ring even without delay: there it would come after later messages of its group.
+  -- A message of a group waits outside the ring even without a delay: on the ring it would come after later messages of its group.
   if p_delay > '0' or p_parcel.headers -> 'group' is not null then
     insert into mbus.delayed (queue_id, consumer_id, group_name, due_at, number, added, expires, headers, properties,
                               trail, recipients, data_hstore, data_jsonb, data_text, data_bytea)

@@ -1,9 +1,9 @@
--- Delays that are over, leases that have ended, messages that have expired.  Each function takes only unlocked rows.
+-- Processes delays that are over, leases that have ended, and messages that have expired.  Each function takes only unlocked rows.
 -- The time is a sub-select, because a volatile function cannot be the condition of an index scan.
--- p_since limits the search in the past: earlier runs moved what came due before, and left dead index entries,
--- which a held snapshot keeps; scanning them each time would cost more and more.
+-- p_since is the start of the search: earlier runs have moved what came due before and left dead index entries, which an old snapshot
+-- keeps; scanning them in each run would become slower and slower.
 
--- The same bound for leases.  Where all ages are asked for it is the end of the first lease that is there.
+-- The same bound for leases.  Without a start it is the end of the first existing lease.
 create or replace function mbus._leases_since(p_since timestamptz) returns timestamptz
 language sql stable set search_path from current set enable_seqscan = off set jit = off as $$
   select case when p_since > '-infinity' then p_since else coalesce(
@@ -11,7 +11,8 @@ language sql stable set search_path from current set enable_seqscan = off set ji
      where l.token >= (select pg_sequence_last_value('mbus.lease_floor'))), mbus.now()) end
 $$;
 
--- Puts delayed messages that are due on the ring; for one consumer its retries and messages for all consumers.  Retries of a group stay: they are taken from here.
+-- Puts delayed messages that are due on the ring; for one consumer, its retries and messages for all consumers.  Retries of a group stay,
+-- because they are taken from this table.
 create or replace function mbus._release(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current as $$
 declare
@@ -32,13 +33,13 @@ begin
 end $$;
 
 -- Truncates those of three tables that are empty, and returns the one to open next when the current one is full.  When none is free, the
--- rows of the smaller one are moved to the current one, 5,000 per call, once that has grown to the same size.
+-- rows of the smaller one are moved to the current one, 5,000 per call, once the current one has grown to the same size.
 --   p_live  the condition for rows that are still needed
--- Locks: access exclusive on what is truncated; others wait for it, or it for them, for 20 milliseconds at most.
+-- Locks: access exclusive on truncated tables; waits of others for this lock, and of this lock for others, are at most 20 milliseconds.
 create or replace function mbus._free_segment(p_table text, p_current bigint, p_live text) returns bigint
 language plpgsql set search_path from current set lock_timeout = '20ms' set enable_seqscan = off set jit = off as $$
 declare
-  -- With the long values, which are stored aside.
+  -- Includes the long values, which are stored in the TOAST table.
   v_size  constant bigint := pg_table_size(format('mbus.%I', p_table || '_' || p_current)::regclass);
   v_other record;
   v_is_live boolean;
@@ -79,8 +80,9 @@ language sql set search_path from current as $$
   where s.slot is not null
 $$;
 
--- The same for keys.  Two posts of one key must meet in a unique index.  So posts first write to both tables, and to the new one only when all
--- transactions have ended that may have written only to the old one: reading the sequence locks it until the end of the transaction.
+-- The same for keys.  Two posts of one key must conflict in a unique index.  So posts first write to both tables, and only to the new one
+-- when all transactions that may have written only to the old one have ended: reading the sequence locks it until the end of the
+-- transaction.
 -- Returns the mark for the next run of the session: the transactions that are waited for.
 create or replace function mbus._rotate_dedup(p_mark jsonb) returns jsonb
 language plpgsql set search_path from current as $$
@@ -104,9 +106,9 @@ begin
 end $$;
 
 -- Gives back messages whose lease has ended, of all consumers or one; after the last attempt they die.
--- Leases on the ring have no index by time: they are among the first messages of each table, because leasing goes in order.
--- Where more than 1,000 messages that could be taken are before them (5,000 with p_since '-infinity'), they wait for a run that searches
--- everything, each 64th one of maintenance: the messages may have been taken by a transaction that is still open.
+-- Leases on the ring have no index by time: they are among the first messages of each table, because leasing goes in order.  If more than
+-- 1,000 messages that can be taken precede them (5,000 with p_since '-infinity'), as when a transaction that has taken many is still open,
+-- they wait for a run that searches everything: every 64th run of maintenance.
 create or replace function mbus._end_leases(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
@@ -154,7 +156,7 @@ begin
   return v_count;
 end $$;
 
--- The condition for leased rows r of a table of the ring, as far as no more than so many messages that can be taken are before them.
+-- The condition for leased rows r of a table of the ring that are preceded by no more than this many messages that can be taken.
 create or replace function mbus._claimed_condition(p_ready text, p_most integer) returns text
 language sql volatile set search_path from current as $$
   select format('r.token is not null and r.id >= %1$s and r.id < coalesce((
@@ -194,7 +196,7 @@ begin
       perform mbus._lost(p_queue.id, v_table.consumer_id, v_numbers);
     end if;
   end loop;
-  -- The same among the messages that are not on the ring.
+  -- The same for messages that are not on the ring.
   for v_gone in
     with delayed as (
       delete from mbus.delayed d where d.id in (
@@ -229,8 +231,8 @@ begin
   return v_count;
 end $$;
 
--- Called by takes if no maintenance has run for two seconds: moves as many due messages as were asked for.  Others see them at its
--- commit, so it leaves the retries and leases of other consumers to their own takes.
+-- Called by takes if no maintenance has run for two seconds: moves as many due messages as were asked for.  Others see them when the take
+-- commits, so the retries and leases of other consumers are left to their own takes.
 create or replace function mbus._attend(p_queue_id integer, p_consumer_id integer, p_amount integer) returns void
 language plpgsql set search_path from current as $$
 declare

@@ -1,7 +1,7 @@
 -- Copies of posted messages: for triggers, which are statements of the queue's own function mbus._follow_<q>, and for
 -- temporary consumers, which change often and are therefore read from their table.
 
--- Adds the iid and the deadline to the headers of a request, for its answer.
+-- Adds the iid and the deadline to the headers of a request, so that it can be answered.
 create or replace function mbus._correlate(p_headers hstore, p_iid text, p_expires timestamptz) returns hstore
 language sql immutable set search_path from current as $$
   select case when p_headers ? 'correlation' then p_headers else p_headers || hstore('correlation', p_iid) end
@@ -30,7 +30,7 @@ begin
         where q.id = p_destination_id order by n.name <> 'default', n.id limit 1) c;
 end $$;
 
--- Copies a message to the temporary consumers of its queue.  They may see only what consumer default gets, so its selector decides
+-- Copies a message to the temporary consumers of its queue.  They may see only the messages of consumer default, so its selector decides
 -- first, and a copy for which it raises an error is withheld.
 create or replace function mbus._temporary_follow(
   p_queue_id integer, p_message anyelement, p_parcel mbus.parcel, p_headers hstore) returns void

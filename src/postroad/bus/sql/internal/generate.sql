@@ -11,7 +11,7 @@ language sql stable set search_path from current as $$
   where t.name = p_template
 $$;
 
--- The inserts of a fanout post, one per consumer: parts of a WITH.
+-- The inserts of a fanout post, one per consumer, as parts of a WITH clause.
 create or replace function mbus._deliveries(p_template text, p_queue mbus.queue, p_lane text, p_slot bigint) returns text
 language sql stable set search_path from current as $$
   select string_agg(
@@ -42,8 +42,8 @@ language sql stable set search_path from current as $$
       'log',   quote_ident(n.log),
       'ready', quote_ident(n.ready),
       'hint',  quote_ident(n.ready || '$hint'),
-      -- A fanout queue has narrow ready rows, and the messages in its log.  offset 0 keeps the planner from walking along the
-      -- log, which holds what was consumed long ago.
+      -- A fanout queue has narrow ready rows, and the messages in its log.  offset 0 keeps the planner from scanning the log, which
+      -- contains messages that were consumed long ago.
       'message', case p_queue.mode when 'direct' then 'r' else 'l' end,
       'lateral', case p_queue.mode when 'fanout' then format(
         e'\n            cross join lateral (select e.expires, e.headers from mbus.%I e where e.id = r.id offset 0) l', n.log) end,
@@ -70,8 +70,8 @@ language sql stable set search_path from current as $$
     'queue', p_queue.name, 'queue_id', p_queue.id, 'slots', p_queue.slots, 'has_groups', p_queue.has_groups,
     'payload', p_queue.payload, 'data', 'data_' || p_queue.payload,
     'model', mbus._model(p_queue.payload),
-    -- A message as workers take it: the headers are null where they are the constants and the time of posting, which
-    -- the client adds, because the server would need longer for them than for the rest of the message.
+    -- A message in the form for workers: headers is null if it would only contain the constants and the time of posting.  The client adds
+    -- these, because building them in the server takes longer than the rest of the message.
     'columns_delivered', 'id bigint, added timestamptz, iid text, delayed_until timestamptz, expires timestamptz, received integer[], '
       || 'headers hstore, properties hstore, data ' || p_queue.payload || ', constants text',
     'lease_model', replace(mbus._model(p_queue.payload), 'qt', 'lease'),
@@ -105,7 +105,7 @@ language sql immutable set search_path from current as $$
   from unnest('{consume_,consumen_,batch_,take_from_,lease_,leasen_,_take_,ackn_}'::text[]) prefix
 $$;
 
--- The names of all functions of a queue.  Looked up one by one: with many queues there are many functions.
+-- The names of all functions of a queue.  They are looked up one by one, because a database with many queues has many functions.
 create or replace function mbus._functions(p_queue mbus.queue) returns table (name text, consumer text)
 language sql stable set search_path from current as $$
   select unnest(mbus._queue_functions(p_queue.name)), null
@@ -193,15 +193,15 @@ begin
   execute mbus._fill('take_from', v_values);
 end $$;
 
--- Taking is generated twice, with the rows as messages (batch_) and as parcels (_take_): going from one to the other
--- afterwards would copy every payload once more.  Leasing (leasen_) goes the same way and keeps the rows.
+-- The function that takes is generated twice, with the rows as messages (batch_) and as parcels (_take_), because converting them
+-- afterwards would copy every payload again.  Leasing (leasen_) uses the same template and keeps the rows.
 create or replace function mbus._generate_take(p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_prefix text) returns void
 language plpgsql set search_path from current as $$
 declare
   v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
   v_is_lease  constant boolean := p_prefix = 'leasen_';
   v_is_parcel constant boolean := p_prefix = '_take_';
-  -- mbus.purge takes parcels without limits; the functions of a queue with groups or waiters take all as parcels.
+  -- mbus.purge takes parcels without limits; a queue with groups or waiters takes all messages as parcels.
   v_limit     constant mbus.consumer_limit := (
     select l from mbus.consumer_limit l
     where l.consumer_id = p_consumer.id and (not v_is_parcel or p_queue.has_groups or p_queue.has_waiters));
@@ -224,7 +224,7 @@ declare
     'chosen', case when v_has_key then ' and r.id = any (v_chosen)' end,
     'promise', case when v_is_lease then 'Leases' else 'Removes' end,
     'arguments', 'amt integer' || case when v_is_lease then ', ttl interval' else '' end,
-    -- What is taken as parcels is counted by the function that takes it, what is leased when it is acked.
+    -- Messages taken as parcels are counted by the function that takes them, leased messages when they are acked.
     'tally', case when v_limit.consumer_id is not null then format(e'  perform mbus._return(%s, v_missing);\n', p_consumer.id) else '' end
       || case when v_is_parcel or v_is_lease then ''
                   else mbus._fill('tally', p_values || '{"count": "amt - v_missing"}') end);
@@ -237,12 +237,12 @@ begin
       mbus._branches(case when v_is_lease then 'lease_cell' else v_kind || '_cell' end, p_queue, p_consumer, v_values)))));
 end $$;
 
--- True if a selector may read the headers, by name or because it uses the whole row.  Only these selectors get the headers as
--- delivered, which costs time; most read only the data.
+-- True if a selector may read the headers, by name or because it uses the whole row.  Only these selectors get the headers as delivered,
+-- which takes time; most selectors read only the data.
 create or replace function mbus._reads_headers(p_selector text) returns boolean
 language sql immutable set search_path from current as $$ select p_selector ~* '\mheaders\M|\mt\M(?!\s*\.)|\.\s*\*' $$;
 
--- The selectors in postn_<q>: per consumer with one an array of answers, and the pieces that carry it.
+-- The selectors in postn_<q>: an array of results for each consumer with a selector, and the parts of the function that use it.
 create or replace function mbus._hit_values(p_queue mbus.queue, p_values jsonb) returns jsonb
 language sql stable set search_path from current as $$
   select jsonb_build_object(
@@ -253,11 +253,11 @@ language sql stable set search_path from current as $$
               'headers', case when mbus._reads_headers(c.selector)
                               then mbus._fill('headers_delivered', p_values || '{"added": "v_now", "headers": "v_headers[m.place]"}')
                               else 'null::hstore' end)), '' order by c.id))
-  -- Where each consumer has a selector, messages without a recipient are not stored.
+  -- If every consumer has a selector, messages without a recipient are not stored.
   from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null
 $$;
 
--- Who may execute what of a queue.
+-- Grants the functions of a queue to its roles.
 create or replace function mbus._grant(p_queue mbus.queue) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -272,7 +272,7 @@ begin
     when n.name in ('post_' || p_queue.name, 'postn_' || p_queue.name) then v_always || mbus._post_role(p_queue.name)
     when n.name = 'run_on_' || p_queue.name then v_always || mbus._consume_role(p_queue.name, 'default')
     when n.name = 'peek_' || p_queue.name then v_always || v_consumers
-    -- A message is taken from all its consumers: the right of one is enough where there are no others.
+    -- A message is taken from all its consumers, so permission for one is enough only if it is the only one.
     when n.name = 'take_' || p_queue.name and cardinality(v_consumers) = 1 then v_always || v_consumers
     else v_always end)
   from mbus._functions(p_queue) n join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace;

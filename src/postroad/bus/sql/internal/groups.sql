@@ -19,7 +19,7 @@ declare
   v_ids     bigint[];
   v_expired bigint[];
 begin
-  -- They would block their groups until the next maintenance run.
+  -- These retries would block their groups until the next maintenance run.
   with gone as (
     delete from mbus.delayed d where d.id in (
       select w.id from mbus.delayed w

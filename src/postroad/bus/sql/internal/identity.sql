@@ -1,7 +1,7 @@
--- A dump reads tables as of its start and sequences as of the moment it reaches them, so in a restored dump the control figures are
--- ahead of the messages and hide some.  A database created from a template has the same node name and would issue the same iids.
+-- A dump reads tables as of its start but each sequence when it reaches it, so in a restored dump the sequences are ahead of the messages
+-- and hide some of them.  A database created from a template has the same node name and would issue the same iids.
 
--- The check of takes: a restored dump has other oids, a copy by template another database oid.
+-- The check made by takes: a restored dump has other oids, and a copy of a template has another database oid.
 create or replace function mbus._is_home() returns boolean
 language sql stable set search_path from current as $$
   select n.database_oid = d.oid and n.table_oid = 'mbus.node'::regclass
@@ -15,7 +15,7 @@ language sql set search_path from current as $$
   from pg_database d cross join pg_control_system() s where d.datname = current_database()
 $$;
 
--- Sets the figures of a queue back to where they hide no message; maintenance raises them again.
+-- Resets the sequences of a queue so that they hide no message; maintenance raises them again.
 -- While a dump runs no slot is truncated, so every message is in one of the newest slots.
 create or replace function mbus._reset_hints(p_queue mbus.queue) returns void
 language sql set search_path from current as $$

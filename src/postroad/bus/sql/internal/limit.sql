@@ -4,7 +4,7 @@ language sql immutable parallel safe set search_path from current as $$ select h
 create or replace function mbus._nanoseconds() returns bigint
 language sql volatile set search_path from current as $$ select (extract(epoch from mbus.now()) * 1000000000)::bigint $$;
 
--- How many messages open transactions hold: the sum of the numbers in their advisory locks, see mbus._hold.
+-- The number of messages that open transactions hold: the sum of the numbers in their advisory locks, see mbus._hold.
 create or replace function mbus._held_open(p_consumer_id integer) returns bigint
 language sql volatile set search_path from current as $$
   select coalesce(sum((l.objid::bigint & 2047) - 1024), 0)::bigint from pg_locks l
@@ -12,8 +12,8 @@ language sql volatile set search_path from current as $$
     and l.classid::bigint = -p_consumer_id::bigint & 4294967295
 $$;
 
--- Notes that this transaction holds so many more messages, until it ends: a lock whose key has the number, so that nothing is
--- left of a session that ends.  Locks of groups have positive classes.
+-- Records that this transaction holds this many more messages until it ends, by a lock whose key contains the number, so that nothing
+-- remains when the session ends.  Locks of groups have positive classes.
 create or replace function mbus._hold(p_consumer_id integer, p_count integer) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -27,9 +27,9 @@ language sql volatile set search_path from current as $$
   from mbus.consumer c join mbus.queue q on q.id = c.queue_id where c.id = p_consumer_id
 $$;
 
--- How many of p_amount messages the consumer's rate and concurrency allow; they are used up then, see mbus._return.
--- Locks: an advisory lock of the consumer during the call only, so that no two sessions are given the same rest.  It is taken and given
--- back inside the block that catches errors: a statement that is cancelled must not leave it to the session.
+-- The number of the p_amount messages that the consumer's rate and concurrency allow; the allowance is then used up, see mbus._return.
+-- Locks: an advisory lock of the consumer during the call only, so that no two sessions get the same allowance.  It is acquired and
+-- released inside the block that catches errors, because a cancelled statement must not leave it held by the session.
 create or replace function mbus._admit(p_consumer_id integer, p_amount integer) returns integer
 language plpgsql set search_path from current as $$
 declare
@@ -44,12 +44,12 @@ begin
   begin
     perform pg_advisory_lock(mbus._limit_class(), p_consumer_id);
     if v_limit.concurrency is not null then
-      -- In this order: a lease whose transaction ends between the two is counted twice, and not missed.
+      -- In this order, a lease whose transaction ends between the two is counted twice rather than missed.
       v_free := least(v_free, v_limit.concurrency - mbus._held_open(p_consumer_id) - mbus._held_leased(p_consumer_id));
     end if;
     if v_limit.rate is not null and v_free > 0 then
       v_now := mbus._nanoseconds();
-      -- It is later than now only if the clock was set back.
+      -- The time is later than now only if the clock was set back.
       v_used := least(v_now, greatest(pg_sequence_last_value(v_sequence), v_now - (v_limit.burst * 1e9 / v_limit.rate)::bigint));
       v_free := least(v_free, floor((v_now - v_used) * v_limit.rate / 1e9));
       perform setval(v_sequence, v_used + (greatest(v_free, 0) * 1e9 / v_limit.rate)::bigint);
@@ -64,7 +64,7 @@ begin
   return v_free;
 end $$;
 
--- Gives back what mbus._admit allowed and was not found.
+-- Returns the unused part of the allowance of mbus._admit.
 create or replace function mbus._return(p_consumer_id integer, p_count integer) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -84,7 +84,7 @@ exception when others or query_canceled or assert_failure then
   raise;
 end $$;
 
--- The limit that keeps a consumer from taking: rate or concurrency; null if none does.
+-- The limit that keeps a consumer from taking: rate or concurrency; null if there is none.
 create or replace function mbus._limited_by(p_consumer_id integer) returns text
 language sql volatile security definer set search_path from current as $$
   select case
@@ -93,8 +93,8 @@ language sql volatile security definer set search_path from current as $$
   from mbus.consumer_limit l where l.consumer_id = p_consumer_id
 $$;
 
--- Chooses and locks up to p_amount messages, of each key the same number where there are as many, beginning after the key that this
--- session served last.  Returns their places.
+-- Chooses and locks up to p_amount messages, if possible the same number of each key, beginning after the key that this session served
+-- last.  Returns their places.
 -- Locks: with limits per key an advisory lock per key, then the rows; both without waiting.
 create or replace function mbus._choose(p_consumer_id integer, p_amount integer) returns bigint[]
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
@@ -122,7 +122,7 @@ begin
   v_after := coalesce(current_setting(v_setting, true), '');
   loop
     v_before := cardinality(v_ids);
-    -- First the keys that were not asked yet, so that one that may not be taken of does not keep back the others.
+    -- First the keys that were not tried yet, so that a key that is at its limit does not hold back the others.
     v_keys := array(select n.key from unnest(mbus._next_keys(v_tables, v_limit.key, v_after, p_amount - v_before)) with ordinality n(key, place)
                     where not v_free ? n.key order by n.place);
     v_is_again := v_keys = '{}';
@@ -148,8 +148,8 @@ begin
   return v_ids;
 end $$;
 
--- The next keys with ready messages, in their order after p_after and then from the first: by steps along the index, one per key.
--- The log of a fanout queue has keys whose messages are all consumed.
+-- The next keys with ready messages, in order after p_after and then from the first, by one index probe per key.  The log of a fanout queue
+-- may contain keys whose messages are all consumed.
 create or replace function mbus._next_keys(p_tables jsonb, p_key text, p_after text, p_amount integer) returns text[]
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 declare
@@ -207,7 +207,7 @@ begin
   return v_ids;
 end $$;
 
--- How many messages of a key may be taken now; 0 while another transaction takes of it.
+-- The number of messages of a key that may be taken now; 0 while another transaction takes messages of the key.
 create or replace function mbus._key_rest(p_queue mbus.queue, p_limit mbus.consumer_limit, p_value text, p_tables jsonb) returns integer
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -217,7 +217,7 @@ declare
   v_is_locked boolean;
 begin
   if coalesce(p_limit.key_rate, p_limit.key_concurrency) is null then return 2147483647; end if;
-  -- The rate is read before the lock, too: it is held to the end of the transaction, and not for a key whose rate is used up.
+  -- The rate is also read before the lock, so that a key whose rate is used up is not locked until the end of the transaction.
   foreach v_is_locked in array '{false,true}'::boolean[] loop
     if v_is_locked and not pg_try_advisory_xact_lock(hashtextextended(p_value, p_limit.consumer_id)) then return 0; end if;
     v_rest := 2147483647;
@@ -239,7 +239,7 @@ begin
   return greatest(v_rest, 0);
 end $$;
 
--- Null if the clock was set back since the key was used.
+-- The time is null if the clock was set back since the key was used.
 create or replace function mbus._used_until(p_key mbus.limited_key) returns bigint
 language sql volatile set search_path from current as $$
   select p_key.used_until where p_key.used_until < mbus._nanoseconds() + 1000000000
@@ -257,7 +257,7 @@ begin
                      + (p_count * 1e9 / p_limit.key_rate)::bigint;
 end $$;
 
--- Deletes keys whose rate is free again: without a row they are, too.  At most 10,000 per call.
+-- Deletes keys whose rate is available again, because a missing row means the same.  At most 10,000 per call.
 create or replace function mbus._forget_keys() returns void
 language sql volatile set search_path from current as $$
   delete from mbus.limited_key k
@@ -286,7 +286,7 @@ language sql immutable set search_path from current as $$
   select format('coalesce(%1$sproperties -> %2$L, %1$sheaders -> %2$L, '''')', p_row, p_key)
 $$;
 
--- Makes the indexes by which messages are taken in turns, where they are missing.
+-- Creates missing indexes by which messages are taken in turns.
 create or replace function mbus._index_keys(p_queue mbus.queue) returns void
 language plpgsql set search_path from current as $$
 declare

@@ -3,7 +3,7 @@
 -- Names of a queue's tables; for its sequences see README.md.  `$` cannot occur in the name of a queue or a consumer.
 --   qt$<queue>$<cell>             payload rows of a direct queue, deleted by its consumer
 --   ql$<queue>$<cell>             payload rows of a fanout queue, a log
---   qc$<queue>$<consumer>$<cell>  what one consumer of a fanout queue has still to read
+--   qc$<queue>$<consumer>$<cell>  the messages that one consumer of a fanout queue has not consumed
 -- A cell is a slot of the ring in one lane: 0, 1, … in the normal lane, h0 and l0 in the others.
 create or replace function mbus._cell(p_lane text, p_slot bigint) returns text
 language sql immutable parallel safe
@@ -30,7 +30,7 @@ language sql stable parallel safe set search_path from current as $$
   select p_queue || '.' || p_number || '@' || name from mbus.node where is_only
 $$;
 
--- The settled mark of a table: no row that can be taken has a smaller id, and none will.
+-- The hint of a table: no row that can be taken has a smaller id, now or later.
 create or replace function mbus._hint(p_ready_table text) returns bigint
 language sql volatile
 return pg_sequence_last_value(format('mbus.%I', p_ready_table || '$hint')::regclass);

@@ -2,15 +2,15 @@
 --
 -- A blocked message is released by the transaction that handles its last predecessor.  Two such
 -- concurrent transactions do not see each other, so each tries to lock the blocked message, and the one that
--- cannot writes a nudge; maintenance, which sees both committed, decides.  No transaction waits for another.
+-- fails writes a nudge; maintenance, which sees both committed, decides.  No transaction waits for another.
 
 -- State of a consumer's copy of a message:
---   there  it waits for the consumer, and our transaction has locked it until its end; leased  the same of one that is leased
+--   there   it waits for the consumer, and our transaction has locked it until its end; leased  the same for a leased copy
 --   held   another transaction has locked it, so it is not decided yet whether it is done
 --   gone   it is done
--- All tables are searched by one statement, with one snapshot: a message is in exactly one of them at any time, but it
--- moves, and successive searches could all miss it.
--- Locks: key share on the row, so that no transaction handles it before our own notes are visible.
+-- All tables are searched by one statement with one snapshot: a message is in exactly one of them at any time, but it may move, and
+-- separate searches could all miss it.
+-- Locks: key share on the row, so that no transaction handles it before our notes are visible.
 create or replace function mbus._state(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns text
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
@@ -53,7 +53,7 @@ begin
                    and mbus._is_for(p_consumer_id, null, b.recipients)) then 'blocked' end;
 end $$;
 
--- True if a message stored outside the ring is meant for the consumer.
+-- True if a message outside the ring is addressed to the consumer.
 create or replace function mbus._is_for(p_consumer_id integer, p_only integer, p_recipients integer[]) returns boolean
 language sql immutable parallel safe
 return p_only = p_consumer_id or p_only is null and (p_recipients is null or p_consumer_id = any (p_recipients));
@@ -69,8 +69,8 @@ exception when invalid_text_representation then
     using errcode = 'MB012', hint = 'It is an iid, or the text of an array of iids, such as {orders.1@k3f9q2,orders.2@k3f9q2}.';
 end $$;
 
--- Returns a queue named in consume_after, if the session's user may post to it or consume from it.  An unknown queue gets the same
--- answer as one that is forbidden, so that names of closed queues cannot be probed: MB001 (for administrators only), MB013.
+-- Returns a queue named in consume_after, if the session's user may post to it or consume from it.  An unknown queue raises the same error
+-- as a forbidden one, so that names of queues cannot be probed:  MB001 (for administrators only), MB013.
 create or replace function mbus._check_named(p_queue text) returns mbus.queue
 language plpgsql stable set search_path from current as $$
 begin
@@ -82,8 +82,8 @@ begin
 end $$;
 
 -- Blocks a message until its predecessors are done.  False if they already are.
--- Locks: for a message under a reserved iid that others wait for, one advisory lock for all such posts,
--- because two of them together could create a cycle.
+-- Locks: for a post under a reserved iid that others wait for, one advisory lock for all such posts, because two concurrent ones could
+-- create a cycle.
 create or replace function mbus._block(p_queue mbus.queue, p_parcel mbus.parcel, p_due_at timestamptz) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -141,7 +141,7 @@ begin
   return true;
 end $$;
 
--- Records what is still to be done for one predecessor.
+-- Records the consumers that still have to handle one predecessor.
 --   p_open  open transactions that may have posted or reserved it and are not visible
 -- Returns those of them whose end determines whether the predecessor is done; it counts as reserved until then.
 create or replace function mbus._await(p_blocked bigint, p_queue mbus.queue, p_number bigint, p_open text[]) returns text[]
@@ -151,7 +151,7 @@ declare
   v_state    text;
   v_is_seen  boolean := false;
 begin
-  -- Waits for a transaction that is just posting it, and makes later ones wait for ours.
+  -- Waits for a transaction that is just posting it, and makes later transactions wait for ours.
   perform from mbus.reserved r where r.queue_id = p_queue.id and r.number = p_number for key share;
   if found then
     insert into mbus.wait (blocked_id, queue_id, number) values (p_blocked, p_queue.id, p_number);
@@ -172,7 +172,7 @@ begin
   return p_open;
 end $$;
 
--- Messages of a queue were handled, by one consumer or (null) by all.  Called in the transaction that
+-- Releases what waits for messages of a queue that were handled, by one consumer or (null) by all.  Called in the transaction that
 -- consumes, acks or takes them.
 create or replace function mbus._done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -205,7 +205,7 @@ begin
   perform mbus._unblock(v_blocked);
 end $$;
 
--- One message was handled, not on the hot path: checks first whether messages could wait for it.
+-- The same for one message, for calls off the hot path: first checks whether messages could wait for it.
 create or replace function mbus._taken(p_queue_id integer, p_consumer_id integer, p_number bigint) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -246,15 +246,15 @@ begin
   return v_count;
 end $$;
 
--- A message is posted (again) under an iid that others may wait for: messages that this transaction has released because
--- of it are blocked again, and messages that waited for the reserved iid now wait for the consumers.
+-- Called when a message is posted (again) under an iid that others may wait for: messages that this transaction has released because of it
+-- are blocked again, and messages that waited for the reserved iid now wait for the consumers.
 create or replace function mbus._posted(p_queue mbus.queue, p_number bigint, p_recipients integer[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_row     mbus.blocked;
   v_blocked bigint[];
 begin
-  -- Remove it from the ring first: afterwards released messages could not be distinguished.
+  -- Removed from the ring first, because released messages could not be recognised afterwards.
   for v_row in
     select b.* from mbus.blocked b
     where b.released_by = pg_current_xact_id()
@@ -276,14 +276,14 @@ begin
     select u.blocked_id, p_queue.id, p_number, c.id
     from unposted u join mbus.consumer c on c.queue_id = p_queue.id and (p_recipients is null or c.id = any (p_recipients)))
   select array_agg(u.blocked_id) into v_blocked from unposted u;
-  -- If no consumer gets it, it is done as soon as it is posted.
+  -- A message that no consumer gets is done as soon as it is posted.
   if v_blocked is not null then
     perform mbus._unblock(v_blocked);
   end if;
   perform mbus._saga_posted(p_queue.id, p_number);
 end $$;
 
--- A message that this transaction took is posted again, here or on another queue: messages that waited for it continue to wait.
+-- Called when a message that this transaction took is posted again, here or on another queue: messages that waited for it continue to wait.
 create or replace function mbus._posted_back(
   p_taken_queue_id integer, p_taken_number bigint, p_taken_by integer[], p_queue mbus.queue, p_number bigint,
   p_recipients integer[]) returns void
@@ -298,8 +298,8 @@ begin
   perform mbus._posted(p_queue, p_number, p_recipients);
 end $$;
 
--- Messages disappeared without having been handled: those that wait for them are released or go to the dmq, as
--- set by their header consume_after_lost.
+-- Called for messages that disappeared without being handled: those that wait for them are released or go to the dmq, according to their
+-- header consume_after_lost.
 create or replace function mbus._lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -324,7 +324,7 @@ begin
   perform mbus._done(p_queue_id, p_consumer_id, p_numbers);
 end $$;
 
--- An iid that was reserved a week ago and not posted since will not be posted: messages that wait for it treat it as lost.
+-- Gives up iids that were reserved a week ago and not posted since: messages that wait for them treat them as lost.
 create or replace function mbus._forget_reserved() returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -348,7 +348,7 @@ declare
   v_open    text[];
   v_count   bigint := 0;
 begin
-  -- The condition on the id lets it use the index, as scans are off here.
+  -- The condition on the id allows an index scan; other scans are disabled here.
   if exists (select from mbus.nudge n where n.id > 0 and n.holders is not null) then
     v_open := array(select distinct l.virtualtransaction from pg_locks l);
   end if;
@@ -360,7 +360,7 @@ begin
     returning n.*
   loop
     if v_nudge.holders is not null then
-      -- The transactions on which it depended have ended: now it is visible what must be waited for.
+      -- The transactions on which it depended have ended, so the messages to wait for are visible now.
       perform from mbus.blocked b where b.id = v_nudge.blocked_id and b.released_by is null for update;
       for v_before in
         delete from mbus.wait w where found and w.blocked_id = v_nudge.blocked_id and w.consumer_id is null and w.done_by is null

@@ -23,8 +23,8 @@ begin
   return p_parcel;
 end $$;
 
--- The headers as a consumer sees them.  Those of a forwarded message win over this database's own,
--- except where it was received and how often it was tried here.
+-- The headers as a consumer gets them.  Those of a forwarded message take precedence over this database's own, except for the destination
+-- and the number of attempts.
 create or replace function mbus._deliver(p_constants hstore, p_added timestamptz, p_headers hstore, p_trail jsonb) returns hstore
 language sql stable parallel safe
 return case
@@ -46,8 +46,8 @@ begin
   execute format('select mbus.%I(p) from unnest($1) p', '_put_' || v_name) using p_parcels;
 end $$;
 
--- For a session that still runs a put from before the queue got a lane.  Locking a table that is new to the
--- transaction makes the session detect the change, so the next call runs the new put.
+-- For a session that still runs the put function from before the queue got a lane.  Locking a table that is new to the transaction makes
+-- the session detect the change, so the next call runs the new function.
 create or replace function mbus._put_again(p_queue text, p_lane integer, p_parcel mbus.parcel) returns bigint
 language plpgsql set search_path from current as $$
 declare

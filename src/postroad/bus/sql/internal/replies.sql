@@ -1,4 +1,4 @@
--- The answer as a parcel without data.  Reading the deadline refuses a header that is no time.
+-- The answer as a parcel without data.  Reading the deadline refuses a header that is not a time.
 create or replace function mbus._answer(p_request hstore, p_headers hstore, p_properties hstore) returns mbus.parcel
 language plpgsql stable set search_path from current as $$
 begin
@@ -15,7 +15,7 @@ exception when datetime_field_overflow or invalid_datetime_format then
     using errcode = 'MB012', hint = 'Pass the headers of a message that was posted with mbus.request.';
 end $$;
 
--- Sends the answers whose requesters still wait.
+-- Sends answers to requesters that still wait.
 create or replace function mbus._reply(p_requests hstore[], p_data anyarray, p_headers hstore, p_properties hstore) returns text[]
 language plpgsql volatile set search_path from current as $$
 declare
@@ -32,7 +32,7 @@ begin
   v_answers := array(
     select mbus._load(mbus._answer(r.request, p_headers, p_properties), r.data)
     from unnest(p_requests, p_data) with ordinality r(request, data, place) order by r.place);
-  -- A queue for answers takes any payload, another one its own only.
+  -- A queue for answers accepts any payload, other queues only their own.
   v_sent := array(
     with waiting as materialized (
       select q.name, q.payload from (select distinct name from unnest(v_names) name) n

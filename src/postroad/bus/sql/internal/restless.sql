@@ -1,10 +1,10 @@
--- The queues that a maintenance run should visit, locked for it: those that were not found empty, those with due messages, and each of
--- the others every few minutes.  At most 100, in a different order each time.
+-- The queues that a maintenance run should visit, which are locked: those that were not empty at their last visit, those with due messages,
+-- and each of the others every few minutes.  At most 100, in a different order each time.
 create or replace function mbus._restless(p_name text, p_tick bigint, p_since timestamptz) returns mbus.queue[]
 language plpgsql volatile set search_path from current as $$
 declare
   -- Reading a sequence locks it until the end of the transaction, and the server can hold some
-  -- thousands of locks: of very many queues each run checks a part.
+  -- thousands of locks: with very many queues each run checks a part of them.
   v_parts  constant bigint := 1 + (select count(*) from mbus.queue) / 1000;
   v_leases constant timestamptz := mbus._leases_since(p_since);
   v_now    constant timestamptz := mbus.now();
@@ -29,18 +29,19 @@ exception when internal_error or undefined_table then
   return '{}';    -- a queue was dropped while its sequences were read; the next run handles the others
 end $$;
 
--- The value of the sequence swept for a queue that has only leased messages up to an id: it is left alone until the first of these leases
--- ends or a message comes.  The last 32 bits are the second; the 30 before them the last bits of the id.
+-- The value of the sequence swept for a queue that has only leased messages up to an id: the queue is skipped until the first of these
+-- leases ends or a message is posted.  The last 32 bits are the time in seconds; the 30 bits before them are the last bits of the id.
 create or replace function mbus._rest(p_bound bigint, p_until timestamptz) returns bigint
 language sql immutable parallel safe
 return mbus._drained() + (p_bound & 1073741823) * 4294967296 + ceil(extract(epoch from p_until))::bigint;
 
--- Never longer than a minute: a lease that was shortened at the moment of the visit ends later than that by so much at most.
+-- At most a minute, because a lease may have been shortened during the visit.
 create or replace function mbus._is_at_rest(p_position bigint, p_swept bigint, p_now timestamptz) returns boolean
 language sql immutable parallel safe
 return p_swept = p_position or p_swept > mbus._rest(p_position, p_now) and p_swept <= mbus._rest(p_position, p_now + interval '1 minute');
 
--- What a visit leaves in the sequence swept: the given id if no message is ready or leased up to it, the above if all are leased, else 0.
+-- The value that a visit stores in the sequence swept: the given id if no message up to it is ready or leased, the value above if all are
+-- leased, otherwise 0.
 create or replace function mbus._swept(p_queue mbus.queue, p_bound bigint, p_now timestamptz) returns bigint
 language plpgsql volatile set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
@@ -60,8 +61,8 @@ begin
   return coalesce(mbus._rest(p_bound, v_until), p_bound);
 end $$;
 
--- Notes the position of a queue for the posting rate in mbus.status, every ten seconds at most, and counts what was
--- posted since the last time.
+-- Records the position of a queue for the posting rate in mbus.status, every ten seconds at most, and counts the posts since the last
+-- record.
 create or replace function mbus._sample(p_queue mbus.queue, p_now timestamptz) returns void
 language sql set search_path from current as $$
   with taken as (
@@ -75,7 +76,7 @@ language sql set search_path from current as $$
     insert into mbus.tally (consumer_id, at, kind, messages)
     select n.consumer_id, p_now, 'posted', n.posted - s.posted
     from taken n cross join lateral (
-      -- The one before: a statement does not see what it inserts.
+      -- The previous sample: a statement does not see its own inserts.
       select b.posted from mbus.sample b where b.consumer_id = n.consumer_id order by b.taken_at desc limit 1) s
     where n.posted > s.posted)
   delete from mbus.sample s using taken n where s.consumer_id = n.consumer_id and s.taken_at < p_now - interval '10 minutes'

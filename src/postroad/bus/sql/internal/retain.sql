@@ -1,10 +1,10 @@
--- Retention: a slot that would be truncated becomes a table of its own, which maintenance drops when it is too old.
+-- Retention: a slot that would be truncated becomes a separate table, which maintenance drops when it is too old.
 
 create or replace function mbus._is_retained(p_queue mbus.queue) returns boolean
 language sql immutable parallel safe
 return num_nonnulls((p_queue).retain, (p_queue).retain_size) > 0;
 
--- True if the first message of a slot was posted an eighth of the retention time ago: then it is sealed before it is full.
+-- True if the first message of a slot was posted an eighth of the retention time ago: then the slot is sealed before it is full.
 create or replace function mbus._is_aged(p_queue mbus.queue, p_slot bigint) returns boolean
 language plpgsql stable set search_path from current set enable_seqscan = off set jit = off as $$
 declare
@@ -18,8 +18,8 @@ begin
   return false;
 end $$;
 
--- Makes retained segments of a slot and gives the slot new tables.  To be called with the slot's tables locked and nothing in them to
--- consume.  Sessions that wait for the lock then search for the name again and find the new table.
+-- Turns the tables of a slot into retained segments and gives the slot new ones.  Must be called with the slot's tables locked and without
+-- messages to consume.  Sessions that wait for the lock then look up the name again and find the new table.
 create or replace function mbus._retain(p_queue mbus.queue, p_slot bigint) returns void
 language plpgsql set search_path from current set enable_seqscan = on as $$
 declare
@@ -43,8 +43,8 @@ begin
   perform mbus._rebuild_views(p_queue);
 end $$;
 
--- Drops segments that are too old, exceed the size, or belong to a queue that is gone or retains nothing any more; not those that a replay
--- has yet to read.
+-- Drops segments that are too old, exceed the size, or belong to a queue that was dropped or no longer retains messages; not those that a
+-- replay has yet to read.
 -- At most 200 per call: each takes several locks.  Locks: access exclusive on the segment, never waited for.
 create or replace function mbus._drop_retained() returns void
 language plpgsql set search_path from current set client_min_messages = warning as $$
@@ -70,7 +70,7 @@ begin
 end $$;
 
 -- A query over the stored messages of a queue: its retained segments and the tables of its ring.
---   p_select    the query over one table; %1$I is the table, %2$s whether the consumer has consumed its row g
+--   p_select    the query over one table; %1$I is the table, %2$s is true if the consumer has consumed its row g
 --   p_since, p_until  leaves out segments with other times of posting
 --   p_past, p_place, p_rows  leaves out segments that do not contain one of the next rows: p_rows ids that are larger (>) or smaller (<)
 create or replace function mbus._stored_query(
@@ -84,7 +84,7 @@ language sql stable set search_path from current as $$
     from mbus.retained r
     where r.queue_id = p_queue.id and r.last_at >= p_since and r.first_at < p_until
       and (p_place is null or case p_past when '>' then r.last_id > p_place else r.first_id < p_place end)),
-  -- The ids of segments may overlap: those of its lanes, and of posts that were open when a slot was sealed.
+  -- The ids of segments may overlap, because of lanes and of posts that were open when a slot was sealed.
   chosen as (select min(s.first_id) as first_id, max(s.last_id) as last_id from segment s where p_rows is null or coalesce(s.before, 0) < p_rows)
   select string_agg('(' || format(p_select, t.name, t.consumed) || ')', ' union all ')
   from (
@@ -95,7 +95,7 @@ language sql stable set search_path from current as $$
     from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id) t
 $$;
 
--- The same as messages t for selectors; raw are the headers as they are stored, past is what happened to the copy.
+-- The same as messages t for selectors; raw are the stored headers, past is the history of the copy.
 --   $1 queue  $2 place  $3 since  $4 until
 create or replace function mbus._stored_messages(
   p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_until timestamptz, p_place bigint, p_more text default '',

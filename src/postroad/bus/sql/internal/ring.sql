@@ -11,7 +11,7 @@ language sql volatile set search_path from current as $$
     and l.relation = p_sequence::oid and l.pid is distinct from p_except_pid
 $$;
 
--- A mark: the newest generation, then the last id, then the transactions that may have drawn it or an earlier one.  The
+-- A marker: the newest generation, then the last id, then the transactions that may have drawn it or an earlier one.  The
 -- order matters, see mbus._settle: transactions that begin after the read draw larger ids, and read the tail later.
 create or replace function mbus._mark(p_queue mbus.queue) returns jsonb
 language plpgsql volatile set search_path from current as $$
@@ -31,12 +31,12 @@ language sql volatile set search_path from current as $$
   order by place limit 1
 $$;
 
--- A mark for messages outside the ring.  A transaction that stores such a message may commit long after it came due, and
--- a run that checks only the time since the last run would miss it.
+-- A marker for messages outside the ring.  A transaction that stores such a message may commit long after the message came due, and a run
+-- that checks only the time since the last run would miss it.
 --   since  no open transaction has stored such a message before this time
---   made   when this mark was made
+--   made   when this marker was made
 --   open   transactions that had stored one by then and have not ended
--- Once these have ended, all open transactions have begun to write after the mark was made.
+-- Once these have ended, all open transactions have begun to write after the marker was made.
 create or replace function mbus._mark_aside(p_mark jsonb, p_now timestamptz) returns jsonb
 language plpgsql volatile set search_path from current as $$
 declare
@@ -46,12 +46,12 @@ begin
   return jsonb_build_object('since', coalesce((p_mark ->> 'made')::timestamptz, '-infinity'), 'made', p_now, 'open', v_open);
 end $$;
 
--- Raises the floor of the tokens as _settle raises a hint.  Gets the mark of this session's last run and returns that for the next one.
--- To be called before the transaction ends a lease: it may roll back, and the floor does not.
+-- Raises the floor of the tokens as _settle raises a hint.  Gets the marker of this session's last run and returns the marker for the next
+-- run.  Must be called before the transaction ends a lease, because the transaction may roll back but the floor does not.
 create or replace function mbus._raise_lease_floor(p_mark jsonb) returns jsonb
 language plpgsql volatile set search_path from current set enable_seqscan = off set jit = off as $$
 declare
-  -- Not by pg_sequence_last_value, which would make this session a holder for others.
+  -- Not pg_sequence_last_value, which would make this session a holder for others.
   v_last  constant bigint := (select case when s.is_called then s.last_value else 0 end * 262144 + 262143 from mbus.lease_token s);
   v_newer constant jsonb := jsonb_build_object('bound', v_last, 'open', mbus._holders('mbus.lease_token'));
   v_floor constant bigint := pg_sequence_last_value('mbus.lease_floor');
@@ -66,8 +66,8 @@ begin
   return v_newer;
 end $$;
 
--- Markers are kept from run to run in a setting of the session: no table, so no dead rows.  Any user may
--- write a setting, so it is signed; an old one that is set again is still valid.
+-- Markers are kept between runs in a setting of the session, so that there are no dead rows.  Any user can change a setting, so it is
+-- signed; setting an old marker again does no harm.
 create or replace function mbus._signature(p_text text) returns text
 language sql stable set search_path from current as $$ select encode(sha256(convert_to(secret || p_text, 'UTF8')), 'hex') from mbus.node $$;
 
@@ -82,13 +82,13 @@ language sql stable set search_path from current as $$
   from current_setting('mbus.markers', true) kept
 $$;
 
--- A slot that has grown to this size is sealed: at 200 bytes of payload about 25,000 messages.  Small, because a session without a hint
--- scans the dead rows of a slot; not smaller, because each truncation leaves a few dead rows in the catalogue.
+-- A slot that has grown to this size is sealed: at 200 bytes of payload about 25,000 messages.  It is small because a session without a
+-- hint scans the dead rows of a slot, and not smaller because each truncation leaves a few dead rows in the catalogue.
 create or replace function mbus._slot_bytes() returns bigint
 language sql immutable parallel safe return 8388608;
 
--- The hint of a table that is sealed and has nothing to take: takes pass it by without touching it.  As its base: it is empty,
--- and can be locked and truncated under load.
+-- The hint of a sealed table without messages to take: takes skip the table without locking it.  As the base of a table: the table is
+-- empty, and can be locked and truncated under load.
 create or replace function mbus._drained() returns bigint
 language sql immutable parallel safe return 4611686018427387904;
 
@@ -116,7 +116,7 @@ begin
     v_hint := mbus._hint(v_table.ready_table);
     v_base := mbus._base(v_table.ready_table);
     continue when v_base > p_bound and (v_base = mbus._drained() or not v_table.is_sealed);
-    -- A leased message is never taken from where it is, so takes need not see it any more.
+    -- A leased message is never taken from its place, so takes need not see it.
     execute format('select (select s.id from %1$s s where s.id >= $1 order by s.id limit 1),
                            (select s.id from %1$s s where s.id >= $2 and s.token is null order by s.id limit 1)', v_table.rows)
       into v_first, v_free using v_base, v_hint;
@@ -131,15 +131,15 @@ begin
   return v_count;
 end $$;
 
--- Opens the next slot once the current one is full.  One that does not exist yet is opened by the next call, when its tables are
--- committed: other sessions see the tail, a sequence, immediately.  If every slot is in use, the current one keeps growing.
+-- Opens the next slot once the current one is full.  A slot that does not exist yet is created, and opened by the next call, when its
+-- tables are committed: other sessions see the tail, a sequence, immediately.  If every slot is in use, the current one keeps growing.
 create or replace function mbus._rotate(p_queue mbus.queue) returns bigint
 language plpgsql set search_path from current as $$
 declare
   v_head bigint := mbus._figure(p_queue.name, 'head');
   v_tail bigint := mbus._figure(p_queue.name, 'tail');
   v_size numeric;
-  -- Fewer and larger segments: the log of a fanout queue has no dead rows that a take would scan.
+  -- Retained segments are fewer and larger, because the log of a fanout queue has no dead rows that a take would scan.
   v_is_retained constant boolean := mbus._is_retained(p_queue);
 begin
   if v_tail + 1 - v_head >= p_queue.slots then return 0; end if;
@@ -178,15 +178,15 @@ begin
     v_is_front := v_is_front and v_is_free;
     if v_is_free then v_count := v_count + 1; end if;
     if v_is_front then
-      -- A sequence does not roll back; if this transaction fails, the slot is empty all the same.
+      -- A sequence does not roll back, but the slot is empty even if this transaction fails.
       perform setval(format('mbus.%I', 'qs$' || p_queue.name || '$head')::regclass, v_generation + 1);
     end if;
   end loop;
   return v_count;
 end $$;
 
--- Moves leased messages out of a slot that the ring needs again and that has no others, into the newest slot, where they keep
--- token and end.  Up to 1,000 per call and consumer.  A holder that answers meanwhile waits, see mbus._answer.
+-- Moves leased messages out of a slot that the ring needs again and that has no other messages, into the newest slot, with their tokens and
+-- ends of leases.  Up to 1,000 per call and consumer.  A holder that answers in the meantime waits, see mbus._answer.
 create or replace function mbus._carry(p_queue mbus.queue, p_slot bigint) returns void
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -209,8 +209,8 @@ begin
   end loop;
 end $$;
 
--- Locks: access exclusive on the slot's tables, never waited for.  Under it no transaction has an open post or
--- take there, so "no visible row" is "no row", because the check has a snapshot of its own (READ COMMITTED).
+-- Locks: access exclusive on the slot's tables, never waited for.  While they are held, no transaction has an open post or take there, so
+-- "no visible row" means "no row", because the check has its own snapshot (READ COMMITTED).
 create or replace function mbus._truncate(p_queue mbus.queue, p_slot bigint) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare

@@ -1,8 +1,8 @@
--- Advancing a saga.  Every function here is called with the saga's row locked and waits for no other lock: messages that
+-- Advances a saga.  Every function here is called with the saga's row locked and waits for no other lock: messages that
 -- other transactions hold are left to the next check, at the commit of that transaction or by maintenance.
 
 -- Removes a message that is stored outside the ring, unless another transaction has locked it or a message that it waits for.
--- True if it does not exist (any more).
+-- True if it does not exist.
 create or replace function mbus._saga_drop(p_queue_id integer, p_number bigint) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -46,7 +46,7 @@ begin
   return true;
 end $$;
 
--- Where a consumer's copy is: there, held (by a transaction or a lease) or gone.
+-- The state of a consumer's copy: there, held (by a transaction or a lease) or gone.
 create or replace function mbus._saga_find(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
 language sql set search_path from current set enable_seqscan = off as $$
   select coalesce(replace((select mbus._state(q, p_consumer_id, p_number) from mbus.queue q where q.id = p_queue_id), 'leased', 'held'), 'gone')
@@ -63,7 +63,7 @@ begin
     return case when mbus._saga_drop(p_queue_id, p_number) then 'removed' else 'held' end;
   end if;
   perform from mbus._take_number(p_queue_id, p_consumer_id, p_number);
-  -- Copies of other consumers, unless a transaction holds them.
+  -- Removes the copies of other consumers, unless a transaction holds them.
   perform mbus._take_number(p_queue_id, c.id, p_number) from mbus.consumer c
   where c.queue_id = p_queue_id and c.id <> p_consumer_id and mbus._saga_find(p_queue_id, c.id, p_number) = 'there';
   return 'removed';
@@ -78,7 +78,7 @@ begin
   perform mbus._saga_advance(p_saga, false);
 end $$;
 
--- Advances the saga as far as possible.  p_is_check: check also for handled messages without a note.
+-- Advances the saga as far as possible.  p_is_check: also checks for handled messages without a note.
 create or replace function mbus._saga_advance(p_saga mbus.saga, p_is_check boolean) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -91,7 +91,7 @@ begin
   end if;
 end $$;
 
--- Forwards: the saga is complete when all steps are done, unless another transaction has taken the bung.
+-- Moving forwards, the saga is complete when all steps are done, unless another transaction has taken the bung.
 create or replace function mbus._saga_forward(p_saga mbus.saga, p_is_check boolean) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -133,7 +133,7 @@ begin
   where g.id = p_saga.id;
 end $$;
 
--- Ends the saga with its closing message: kept in a queue that was named for it, deleted otherwise.
+-- Ends the saga with its closing message, which is kept in the queue that was named for it and deleted otherwise.
 create or replace function mbus._saga_finish(p_saga mbus.saga, p_state text) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -154,7 +154,7 @@ begin
   perform mbus._done(p_saga.queue_id, null, array[p_saga.bung_number]);
 end $$;
 
--- Raises MB012 for a message that a saga counts on: without it the saga could neither complete nor roll back.
+-- Raises MB012 for a message that a saga needs: without it the saga could neither complete nor roll back.
 create or replace function mbus._check_no_step(p_queue mbus.queue, p_number bigint) returns void
 language plpgsql stable set search_path from current set enable_seqscan = off as $$
 declare

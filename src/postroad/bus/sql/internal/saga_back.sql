@@ -33,7 +33,7 @@ begin
         done_at = v_step.done_at
     where s.saga_id = p_saga.id and s.name = v_step.name;
     if v_step.is_settled then
-      -- Its messages are dealt with, for those that wait for them.
+      -- Messages that wait for its messages are released.
       perform mbus._done(m.queue_id, null, array[m.number])
       from (values (v_step.do_queue_id, v_step.do_number), (v_step.undo_queue_id, v_step.undo_number)) m(queue_id, number)
       where m.number is not null;
@@ -52,13 +52,13 @@ begin
   where g.id = p_saga.id;
 end $$;
 
--- A step that is not done: its message is removed, and its compensation with it.
+-- Rolls back a step that is not done: its message and its compensation are removed.
 create or replace function mbus._saga_withdraw(p_step mbus.saga_step) returns mbus.saga_step
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_fate text;
 begin
-  -- Steps that wait for this one are withdrawn first: removing it would release them.
+  -- Steps that wait for this one are withdrawn first, because removing it would release them.
   if exists (select from mbus.saga_step s where s.saga_id = p_step.saga_id and p_step.name = any (s.after)
                and s.state = 'waiting' and not s.is_settled) then
     return p_step;
@@ -66,7 +66,7 @@ begin
   v_fate := mbus._saga_remove(p_step.do_queue_id, p_step.do_consumer_id, p_step.do_number);
   if v_fate = 'held' then return p_step; end if;
   if v_fate = 'gone' and p_step.state = 'waiting' then
-    -- Handled by a session that still ran functions without sagas.
+    -- The message was handled by a session that still ran functions without sagas.
     p_step.state := 'done';
     p_step.done_at := mbus.now();
     return p_step;
@@ -76,7 +76,7 @@ begin
   return p_step;
 end $$;
 
--- A step that is done: its compensation is released when all later steps are settled.
+-- Rolls back a step that is done: its compensation is released when all later steps are settled.
 create or replace function mbus._saga_undo(p_saga mbus.saga, p_step mbus.saga_step) returns mbus.saga_step
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
@@ -99,14 +99,14 @@ begin
   return p_step;
 end $$;
 
--- Called by maintenance: deadlines, and messages that other transactions held.
+-- Called by maintenance: processes deadlines, and messages that other transactions held.
 create or replace function mbus._saga_check(p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_saga  mbus.saga;
   v_count bigint := 0;
 begin
-  -- The notes of this transaction first: their locks are waited for, in order, so no lock may be held yet.
+  -- The notes of this transaction come first: their locks are waited for, in order, so no lock may be held yet.
   perform mbus._saga_work();
   for v_saga in
     select * from mbus.saga g where g.check_at <= mbus.now() order by g.check_at limit p_limit for no key update skip locked

@@ -56,7 +56,7 @@ language sql set search_path from current set enable_seqscan = off as $$
   from forgotten f where s.saga_id = f.saga_id and s.name = f.step;
 $$;
 
--- Called by mbus.take of a message that does not exist.  A handler that comes too late for the bung wanted to abort as well.
+-- Called by mbus.take of a message that does not exist.  A handler that is too late for the bung intended to abort as well.
 create or replace function mbus._saga_missed(p_queue_id integer, p_number bigint) returns void
 language sql set search_path from current set enable_seqscan = off as $$
   insert into mbus.saga_note (saga_id, kind, error)
@@ -64,8 +64,8 @@ language sql set search_path from current set enable_seqscan = off as $$
   where g.queue_id = p_queue_id and g.bung_number = p_number and g.cancelled_at is not null and g.finished_at is null
 $$;
 
--- Messages of sagas died, or (p_is_lost) disappeared without having been handled; of one consumer or (null) of all.  A forward step
--- that died ends the saga; a compensation is parked.
+-- Called for messages of sagas that died, or (p_is_lost) disappeared without being handled, for one consumer or (null) for all.  A
+-- forward step that died ends the saga; a compensation is parked.
 create or replace function mbus._saga_failed(
   p_queue_id integer, p_consumer_id integer, p_numbers bigint[], p_error text, p_is_lost boolean) returns void
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
@@ -87,7 +87,7 @@ begin
   select p.saga_id, 'died', p.name, p_error from parked p where p.state = 'parked';
 end $$;
 
--- Called by mbus._give_back: an attempt failed.  The next attempt may succeed.
+-- Called by mbus._give_back when an attempt has failed.  The next attempt may succeed.
 create or replace function mbus._saga_tried(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_attempts integer, p_error text) returns void
 language sql set search_path from current set enable_seqscan = off as $$
@@ -188,8 +188,8 @@ drop trigger if exists saga_is_worked_off on mbus.saga_note;
 create constraint trigger saga_is_worked_off after insert on mbus.saga_note
 deferrable initially deferred for each row execute function mbus._saga_work_now();
 
--- A handler that takes the bung reports that its step has failed.  Of several (a batch) all count as done, because an unnecessary
--- compensation is better than a missing one.  Messages that it took away by iid, as listed in the bung, never ran.
+-- A handler that takes the bung reports that its step has failed.  If the transaction handled several steps (a batch), all count as done,
+-- because an unnecessary compensation is better than a missing one.  Messages that it removed by iid, as listed in the bung, never ran.
 create or replace function mbus._saga_blame(p_saga_id bigint, p_done text[], p_taken text[]) returns text
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin

@@ -1,7 +1,7 @@
--- The messages of a saga are put directly, under numbers drawn beforehand, because each has its own iid as idempotency_key, and so that
--- a transaction may start thousands of sagas without a lock per message.
+-- The messages of a saga are stored directly, under numbers drawn in advance, because each message contains its own iid as idempotency_key.
+-- This also lets a transaction start thousands of sagas without a lock per message.
 
--- The service queue, made when the first saga is.
+-- Returns the service queue, which is created with the first saga.
 create or replace function mbus._saga_queue() returns mbus.queue
 language plpgsql set search_path from current as $$
 declare
@@ -13,7 +13,7 @@ begin
     raise exception 'queue "sagas" carries %', v_queue.payload
       using errcode = 'MB003', hint = 'Sagas keep their bungs in a queue of this name, which carries hstore. Rename yours.';
   end if;
-  -- Taking the bung must be noticed also in a saga without compensations.
+  -- Taking the bung must be detected even in a saga without compensations.
   if not v_queue.has_waiters then
     perform mbus._add_feature(v_queue.id, 'waiters');
     v_queue := mbus._queue('sagas'::text);
@@ -21,7 +21,7 @@ begin
   return v_queue;
 end $$;
 
--- A parcel with the data as the queue carries it.
+-- A parcel with the data in the queue's payload type.
 create or replace function mbus._saga_parcel(p_queue mbus.queue, p_number bigint, p_data jsonb, p_headers hstore) returns mbus.parcel
 language plpgsql set search_path from current as $$
 declare
@@ -63,7 +63,7 @@ begin
            array[p_saga.id::text, mbus._iid('sagas', p_saga.bung_number), v_iid])
     || case when p_step is null then ''::hstore else hstore('step', p_step) end
     || case when cardinality(p_after) > 0 then hstore('consume_after', p_after::text) else ''::hstore end
-    -- Behind a gate the saga decides what a lost predecessor means.
+    -- For a message with a gate, the saga decides the effect of a lost predecessor.
     || case when p_is_gated then hstore('consume_after_lost', 'release') else ''::hstore end);
   perform mbus._conform(p_queue.id, mbus._as_json(v_parcel));
   if p_queue.mode = 'fanout' then
@@ -81,7 +81,7 @@ begin
   elsif cardinality(p_after) = 0 or not mbus._block(p_queue, v_parcel, null) then
     perform mbus._put_many(p_queue.id, array[v_parcel]);
   end if;
-  -- A copy of what waits for its gate is made when that opens.
+  -- Copies of a message with a gate are made when the gate opens.
   if p_queue.has_followers and not p_is_gated then
     execute format('select mbus.%I($1, $2, null)', '_follow_' || p_queue.name) using v_parcel, p_number;
   end if;
@@ -93,7 +93,7 @@ begin
   raise exception '%', p_message using errcode = 'MB012', hint = p_hint;
 end $$;
 
--- Refuses a consumer that a step cannot be done by.  A selector could let the message fall through.
+-- Refuses a consumer that cannot handle a step: one with a selector might not get the message.
 create or replace function mbus._check_saga_target(p_step text, p_queue text, p_consumer text) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -104,7 +104,7 @@ begin
   end if;
 end $$;
 
--- The steps of a saga as rows, checked.
+-- Checks the steps of a saga and returns them as rows.
 create or replace function mbus._saga_steps(p_steps jsonb)
 returns table (place integer, step text, do_queue text, undo_queue text, consumer text, after text[], data jsonb, undo_data jsonb)
 language plpgsql set search_path from current as $$
@@ -143,7 +143,7 @@ begin
         perform mbus._refuse_saga(format('"after" of step "%s" is no array', step), 'Write "after": ["rooms"].');
       end if;
       after := array(select distinct e from jsonb_array_elements_text(v_step -> 'after') e);
-      -- Steps name only those before them, so that no circle is possible.
+      -- Steps refer only to earlier ones, so that no cycle is possible.
       if not after <@ v_known or array_position(after, null) is not null then
         perform mbus._refuse_saga(format('step "%s" comes after a step that is not listed before it', step),
                                   'Let "after" name steps that are earlier in the array.');

@@ -1,4 +1,5 @@
--- JSON Schema of queues: the keywords of mbus._check_schema, as draft 2020-12 defines them.  Patterns are regular expressions of PostgreSQL.
+-- JSON Schema of queues: the keywords of mbus._check_schema, as draft 2020-12 defines them.  Patterns are regular expressions of
+-- PostgreSQL.
 
 -- Raises MB011 if data violates the schema of a queue.
 create or replace function mbus._conform(p_queue_id integer, p_data jsonb) returns void
@@ -88,8 +89,8 @@ begin
   return null;
 end $$;
 
--- Raises an error for a schema that is not valid or has a keyword that is not supported.  Rules of another type and references without
--- an end are found by applying each schema to a value of each type.
+-- Raises an error for a schema that is not valid or has a keyword that is not supported.  Rules of the wrong type and endless references
+-- are found by applying each schema to a value of each type.
 create or replace function mbus._check_schema(p_root jsonb, p_schema jsonb, p_path text) returns void
 language plpgsql set search_path from current as $$
 declare

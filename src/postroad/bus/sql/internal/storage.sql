@@ -1,5 +1,5 @@
--- Tables of a queue.  A slot of the ring is made when rotation first reaches it, a lane when the first message asks for it.
--- Autovacuum is left for tables that outgrew their slot; normal ones are truncated long before.
+-- Creates the tables of a queue: a slot of the ring when rotation first reaches it, a lane with the first message that needs it.
+-- Autovacuum only processes tables that outgrew their slot; normal ones are truncated long before.
 
 create or replace function mbus._create_sequence(p_name text) returns void
 language plpgsql set search_path from current as $$
@@ -8,7 +8,7 @@ begin
   perform setval(format('mbus.%I', p_name)::regclass, 0);
 end $$;
 
--- What a message g of a queue with track has in common with others: its business key, its trace, its correlation.
+-- The values that a message g of a queue with track may share with others: its business key, its trace, its correlation.
 create or replace function mbus._link_expressions(p_payload text, p_track text) returns text[]
 language sql immutable set search_path from current as $$
   select array[
@@ -17,7 +17,7 @@ language sql immutable set search_path from current as $$
     'substr(g.headers -> ''traceparent'', 4, 32)', '"left"(g.headers -> ''correlation'', 100)']
 $$;
 
--- The indexes on them of a table that stores messages, in place of others; none without track.
+-- Replaces the indexes on these values of a table that stores messages; there are none without track.
 create or replace function mbus._create_links(p_table text, p_payload text, p_track text) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -36,7 +36,7 @@ end $$;
 create or replace function mbus._create_payload_table(p_name text, p_payload text, p_track text) returns void
 language plpgsql set search_path from current as $$
 begin
-  -- At most eight columns where the rows are only read: a ninth adds eight bytes to the header of every row with a null.
+  -- At most eight columns, because a ninth adds eight bytes to the header of every row with a null.
   execute format($table$
     create table mbus.%I (
       id bigint not null, added timestamptz not null, data %s, headers hstore, properties hstore,
@@ -48,8 +48,8 @@ begin
   perform mbus._create_links(p_name, p_payload, p_track);
 end $$;
 
--- Rows with another number than their id (put back, delayed, posted under a reserved iid) are found by it; others cost this index nothing.
--- The space left in each page keeps a leased row beside its old version, so that no index entry is written.
+-- Rows with another number than their id (put back, delayed, posted under a reserved iid) are found by it; other rows are not in this
+-- index.  The free space in each page keeps a leased row beside its old version, so that no index entry is written.
 create or replace function mbus._create_reading_side(p_name text) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -70,7 +70,7 @@ begin
   perform mbus._create_reading_side(p_name);
 end $$;
 
--- Makes what is missing of one slot, in every lane and for every consumer.
+-- Creates the missing tables of one slot, in every lane and for every consumer.
 create or replace function mbus._create_slot(p_queue mbus.queue, p_slot bigint) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -101,15 +101,15 @@ create or replace function mbus._slot_exists(p_queue mbus.queue, p_slot bigint) 
 language sql stable
 return to_regclass(format('mbus.%I', mbus._log_name(p_queue, 'normal', p_slot))) is not null;
 
--- Makes what is missing of every slot that exists.
+-- Creates the missing tables of every existing slot.
 create or replace function mbus._create_slots(p_queue mbus.queue) returns void
 language sql set search_path from current as $$
   select mbus._create_slot(p_queue, s.slot) from generate_series(0, p_queue.slots - 1::bigint) s(slot)
   where mbus._slot_exists(p_queue, s.slot)
 $$;
 
--- The tables that exist of a queue: per slot and lane the payload table, with it each reading side.
--- The slots are unnested, because the planner takes a series for 1,000 rows and then compiles the query.
+-- The existing tables of a queue: per slot and lane the payload table, with the ready table of each consumer.  The slots are unnested,
+-- because the planner assumes 1,000 rows for a series and then compiles the query.
 create or replace function mbus._tables(p_queue mbus.queue)
 returns table (slot bigint, lane text, payload_table text, consumer_id integer, consumer text, ready_table text)
 language sql stable
@@ -122,7 +122,7 @@ begin atomic
   where to_regclass(format('mbus.%I', mbus._log_name(p_queue, l.lane, s.slot))) is not null;
 end;
 
--- Those of one consumer, from the oldest slot to the newest: the way that leased messages are moved, see mbus._carry.
+-- The tables of one consumer, from the oldest slot to the newest: the direction in which leased messages are moved, see mbus._carry.
 create or replace function mbus._claim_tables(p_queue mbus.queue, p_consumer_id integer)
 returns table (ready_table text, payload_table text)
 language plpgsql volatile set search_path from current as $$
@@ -130,7 +130,7 @@ declare
   v_head    constant bigint := mbus._figure(p_queue.name, 'head') % p_queue.slots;
   v_is_home constant boolean := mbus._is_home();
 begin
-  -- Empty slots are left out: a lock on one would keep it from being truncated.
+  -- Empty slots are left out, because a lock on one would prevent its truncation.
   return query select t.ready_table, t.payload_table from mbus._tables(p_queue) t
   where t.consumer_id = p_consumer_id and (mbus._base(t.ready_table) < mbus._drained() or not v_is_home)
   order by (t.slot + p_queue.slots - v_head) % p_queue.slots;

@@ -1,7 +1,7 @@
 -- Messages that the current transaction has taken.  Its deletes are invisible to the transaction itself, so takes record
 -- them in the transaction-local setting mbus.taken: one line per take, "<consumer id>:{numbers}{histories by number}".
 -- Only the last 100,000 characters are kept, for transactions that take thousands of messages one by one; the first line may be cut off.
--- Users can change the setting, so it grants nothing: a message returns only to a consumer that the user may consume as.
+-- Users can change the setting, so it grants no permission: a message returns only to a consumer that the user may consume as.
 
 create or replace function mbus._note_taken(p_parcels mbus.parcel[], p_consumer_id integer default null) returns void
 language sql set search_path from current as $$

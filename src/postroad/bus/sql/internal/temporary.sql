@@ -10,7 +10,7 @@ language sql stable set search_path from current as $$
   select case when name ~ '^[0-9a-f-]{36}$' then name::uuid end from current_setting('mbus.session', true) name
 $$;
 
--- True when the session with this pid has ended, or never made a temporary queue.
+-- True when the session with this pid has ended, or has never created a temporary queue.
 create or replace function mbus._is_session_gone(p_pid integer) returns boolean
 language plpgsql volatile set search_path from current as $$
 begin
@@ -24,13 +24,13 @@ end $$;
 create or replace function mbus._is_temporary(p_name text) returns boolean
 language sql immutable parallel safe return starts_with(p_name, 'temp.');
 
--- Registers this session, also for broker.adopt_queue.  Its pid may have belonged to an ended one, whose remains are deleted.
+-- Registers this session, also for broker.adopt_queue.  Its pid may have belonged to an ended session, whose temporary queues are deleted.
 create or replace function mbus._register_session() returns uuid
 language plpgsql set search_path from current as $$
 declare
   v_session uuid := mbus._session();
 begin
-  -- Each time, because the user may have called pg_advisory_unlock_all; taking a held lock again costs nothing.
+  -- Locked each time, because the user may have called pg_advisory_unlock_all; taking a held lock again is cheap.
   perform pg_advisory_lock(mbus._session_class(), pg_backend_pid());
   if v_session is null then
     v_session := gen_random_uuid();
@@ -51,7 +51,7 @@ begin
   return v_name;
 end $$;
 
--- The queue, null if it or its session has ended.
+-- Returns the queue, null if it was removed or its session has ended.
 create or replace function mbus._temporary_queue(p_name text) returns mbus.temporary_queue
 language plpgsql volatile set search_path from current as $$
 declare

@@ -1,12 +1,12 @@
--- The ring of three tables behind all temporary queues.  Uses are counted; the table whose use is the
--- newest is the tail and is written to, older ones are sealed and only read until they are empty.
+-- The ring of three tables behind all temporary queues.  The uses of tables are numbered; the table with the newest use is the tail and is
+-- written to, older ones are sealed and only read until they are empty.
 
--- Both are made once per table, because static SQL keeps its plan and touches one table only.
+-- Both functions are created once per table, because static SQL keeps its plan and uses only one table.
 do $ring$
 begin
   for v_slot in 0 .. 2 loop
-    -- Inserts nothing when the table's life has ended since the tail was read.  That cannot happen while
-    -- this insert holds its lock, so it is all or nothing.
+    -- Inserts nothing if the use of the table has ended since the tail was read.  It cannot end while this insert holds its lock, so the
+    -- insert is all or nothing.
     execute format($file$
       create or replace function mbus._tempq_put_%1$s(p_life bigint, p_ids bigint[], p_names text[], p_parcels mbus.parcel[])
       returns boolean
@@ -66,7 +66,7 @@ begin
   return v_ids;
 end $$;
 
--- The tables in use, the oldest first.
+-- Returns the tables in use, the oldest first.
 create or replace function mbus._tempq_slots() returns setof integer
 language sql volatile set search_path from current as $$
   select slot from (values (0, pg_sequence_last_value('mbus.tempq_life_0')), (1, pg_sequence_last_value('mbus.tempq_life_1')),

@@ -1,14 +1,14 @@
--- Keeping the ring of the temporary queues small.  Called by mbus.maintain; see also mbus.clear_tempq.
+-- Keeps the ring of the temporary queues small.  Called by mbus.maintain; see also mbus.clear_tempq.
 --
 -- Life of a table: free (life 0, no pages) -> tail -> sealed -> empty (life 0) -> truncated -> free.
 
--- A table that has grown to this is sealed; and any that has something in it, after a minute.
+-- A table is sealed when it has grown to this size, or after a minute if it contains anything.
 create or replace function mbus._tempq_bytes() returns bigint
 language sql immutable parallel safe return 2097152;
 
 -- To be called before anything is written in the transaction: sequences do not roll back, so a table that is empty only
 -- because of our own deletes must not be released.
--- Locks: an advisory lock of its own, tried; then those of the steps.
+-- Locks: an advisory lock, tried; then those of the steps.
 create or replace function mbus._maintain_temporary() returns bigint
 language plpgsql set search_path from current as $$
 declare
@@ -27,7 +27,7 @@ begin
   perform mbus._rotate_tempq();
   foreach v_slot in array v_sealed loop
     continue when mbus._tempq_life(v_slot) = 0;
-    -- Expired messages, and messages that arrived while their queue was being removed.
+    -- Deletes expired messages, and messages that arrived while their queue was being removed.
     execute format('delete from mbus.tempq_%s s where s.ctid = any (array(
                       select r.ctid from mbus.tempq_%1$s r
                       where r.expires <= mbus.now() or not exists (select from mbus.temporary_queue q where q.name = r.destination)
@@ -58,7 +58,7 @@ begin
   if v_free is null then
     v_slots := array(select * from mbus._tempq_slots());
     if cardinality(v_slots) < 3 then return; end if;
-    -- With every table in use: moves the little that is left in the oldest into the next one, which then is the first to be taken from.
+    -- If every table is in use, moves the remaining rows of the oldest into the next one, from which messages are then taken first.
     execute format('select count(*) from (select from mbus.tempq_%s limit 5001) s', v_slots[1]) into v_count;
     if v_count > 5000 then return; end if;
     execute format('with gone as (delete from mbus.tempq_%s s where s.ctid = any (array(
@@ -66,7 +66,7 @@ begin
                     insert into mbus.tempq_%s select * from gone', v_slots[1], v_slots[2]);
     return;
   end if;
-  -- In use first: sessions that see the new tail must be able to write and to read there.
+  -- Marked as in use first: sessions that see the new tail must be able to write and read there.
   perform setval(format('mbus.tempq_life_%s', v_free)::regclass, v_tail / 4 + 1);
   perform setval('mbus.tempq_tail', (v_tail / 4 + 1) * 4 + v_free);
   perform setval('mbus.tempq_opened', v_now);

@@ -1,6 +1,6 @@
 -- Adds counts of mbus.tally that are a minute old to mbus.traffic, merges what is older than a day, and deletes what is
--- older than eight days.  p_is_deep: also notes how many messages wait, of the 500 consumers whose messages moved last.
--- Locks: called by one session at a time.
+-- older than eight days.  p_is_deep: also records how many messages wait, for the 500 consumers with the latest traffic.
+-- Called by one session at a time.
 create or replace function mbus._record_traffic(p_now timestamptz, p_is_deep boolean) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -26,7 +26,7 @@ begin
   on conflict (consumer_id, since) do update set waiting = excluded.waiting, dead = excluded.dead;
   with gone as (
     delete from mbus.traffic t
-    -- Up to a day back: what was missed is deleted with the rest.
+    -- At most a day back: older counts are deleted with the rest.
     where t.since between p_now - interval '2 days' and p_now - interval '1 day' and extract(epoch from t.since)::bigint % 900 <> 0
     returning t.*)
   insert into mbus.traffic as t

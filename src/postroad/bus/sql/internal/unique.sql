@@ -1,10 +1,11 @@
 -- Unique while pending: keys that stand for a message until all its consumers have consumed it, or it is dead, expired or removed.
--- Nothing is recorded when that happens: the next post with the key searches for the message, so takes and acks cost the same as
--- without keys.  Maintenance deletes the keys of messages that are gone.
+-- Nothing is recorded when the message ends: the next post with the key searches for it, so takes and acks cost the same as without keys.
+-- Maintenance deletes the keys of messages that no longer exist.
 
--- Gives the key of a message to it, and returns null; or returns the number of the pending message that has the key.
---   p_due_at  of a debounced message: a message with the key that is still delayed is replaced by it and then due at that time
--- Locks: the row of the key where it is written; the pending message (key share), so that no consumer takes or acks it before the caller commits.
+-- Assigns the key to a message and returns null, or returns the number of the pending message that has the key.
+--   p_due_at  for a debounced message: it replaces a message with the key that is still delayed, and is due at that time
+-- Locks: the row of the key if it is written; the pending message (key share), so that no consumer takes or acks it before the caller
+-- commits.
 create or replace function mbus._hold_key(p_queue mbus.queue, p_parcel mbus.parcel, p_number bigint, p_due_at timestamptz) returns bigint
 language plpgsql set search_path from current as $$
 declare
@@ -30,7 +31,7 @@ begin
       where k.queue_id = p_queue.id and k.key = v_key and k.number = v_held.number;
     end if;
     if found then return null; end if;
-    -- Another transaction was first; its message is visible now.
+    -- Another transaction was first, and its message is visible now.
   end loop;
 end $$;
 
@@ -46,8 +47,8 @@ language sql set search_path from current as $$
   where c.queue_id = p_queue.id
 $$;
 
--- Deletes the keys of messages that are gone, of the next 1,000 keys after a place; returns the next place, null after the last one.
--- Keys of dead messages stay: a message that is redriven still has its key.
+-- Checks the next 1,000 keys after a place and deletes those of messages that no longer exist; returns the next place, null after the
+-- last one.  Keys of dead messages stay: a message that is redriven still has its key.
 create or replace function mbus._forget_unique(p_after jsonb) returns jsonb
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare

@@ -1,5 +1,4 @@
--- Messages that wait for others to be done (header consume_after).  They are not on the ring, so they cost
--- nothing to those that are.
+-- Messages that wait for others to be done (header consume_after).  They are not on the ring, so they do not slow down the messages there.
 --   released_by  the transaction that put it on the ring; kept until maintenance cleans up, because that
 --                transaction may still give a predecessor back
 create table mbus.blocked (
@@ -21,9 +20,9 @@ create index blocked_by_number_idx on mbus.blocked (queue_id, number);
 create index blocked_is_over_idx on mbus.blocked (id) where released_by is not null;
 create index blocked_expires_idx on mbus.blocked (queue_id, expires) where expires is not null;
 
--- What a blocked message waits for: one row per predecessor and consumer that has not dealt with it.
+-- The predecessors of a blocked message: one row per predecessor and consumer that has not handled it.
 --   consumer_id  null: the predecessor's iid is reserved and it has not been posted
---   done_by      the transaction that dealt with it
+--   done_by      the transaction that handled it
 create table mbus.wait (
   blocked_id  bigint not null references mbus.blocked (id) on delete cascade,
   queue_id    integer not null,
@@ -35,7 +34,7 @@ create index wait_by_predecessor_idx on mbus.wait (queue_id, number);
 create index wait_by_blocked_idx on mbus.wait (blocked_id);
 
 -- Notes for maintenance: check this blocked message again, or all that wait for this predecessor.
--- Written where a transaction could not know whether it was the last one; append-only.
+-- Written when a transaction cannot determine whether it is the last one; append-only.
 --   holders  open transactions, one of which may have posted or reserved a predecessor; checked when they have ended
 create table mbus.nudge (
   id          bigint generated always as identity primary key,

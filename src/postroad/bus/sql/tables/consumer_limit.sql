@@ -1,4 +1,4 @@
--- The limits of a consumer, see mbus.limit_consumer.  A consumer without a row pays nothing for the others' limits.
+-- The limits of a consumer, see mbus.limit_consumer.  The limits of others have no cost for a consumer without a row.
 -- The sequence limit$<consumer id> is the time, in nanoseconds, up to which the rate is used up: it is not rolled back, so a take
 -- holds no row that others wait for.
 create table mbus.consumer_limit (

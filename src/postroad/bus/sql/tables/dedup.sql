@@ -1,7 +1,7 @@
--- Keys given by producers: a second post with the same key inside the window gets the first iid.
+-- Keys given by producers: a second post with the same key inside the window returns the first iid.
 --   segment  which of the three tables it is in.  Keys are not deleted one by one: a table is truncated when the windows of all its
---            keys have ended, so there are no dead rows that stay for as long as a session holds an old snapshot
--- The sequence names the tables that a post writes a key to: one * 3 + the other, which is the same except while another table is
+--            keys have ended, so no dead rows remain while a session holds an old snapshot
+-- The sequence encodes the two tables that a post writes a key to (one * 3 + the other).  They are the same except while another table is
 -- opened, see mbus._rotate_dedup.
 create sequence mbus.dedup_tail minvalue 0 start 0;
 select setval('mbus.dedup_tail', 0);

@@ -1,4 +1,4 @@
--- Messages that wait for a moment: posted with delayed_until, or given back with a delay.
+-- Messages that are not due yet: posted with delayed_until, or given back with a delay.
 --   consumer_id  set when only this consumer waits for it (a retry)
 --   group_name   set on a retry that holds up its group
 --   segment      which of the three tables it is in.  They are written to one after the other and truncated when they are empty, so

@@ -1,5 +1,5 @@
--- The last number of a queue that is gone.  A new queue of the same name continues from there, because an iid is
--- never given twice: others keep it as the key of what they have done.
+-- The last number of a dropped queue.  A new queue of the same name continues from it, because an iid is never issued twice: applications
+-- store it as an idempotency key.
 create table mbus.dropped_queue (
   name     text primary key,
   position bigint not null

@@ -1,5 +1,4 @@
--- Who gets a copy of what is posted to a queue: another queue (a trigger) or a temporary queue (a
--- temporary consumer).
+-- The recipients of copies of messages posted to a queue: another queue (a trigger) or a temporary queue (a temporary consumer).
 create table mbus.follower (
   id             integer generated always as identity primary key,
   queue_id       integer not null references mbus.queue (id) on delete cascade,

@@ -1,11 +1,11 @@
 -- Messages of queues with groups that a worker holds for longer than a transaction; those of other queues stay on the ring.
--- The token is new with each lease, so a holder whose lease has ended has no key to the row any more: that is the fence.
+-- The token is new with each lease, so a holder whose lease has ended can no longer change the row: the token is a fencing token.
 -- No foreign keys here, nor in delayed, blocked, reserved and dedup: each insert would lock the row of its queue, and
--- several sessions at once would make a MultiXact of it.  mbus._delete_messages does what a cascade would.
+-- several concurrent sessions would turn that lock into a MultiXact.  mbus._delete_messages does what a cascade would.
 -- All tokens are numbers drawn here * 2^18 + the place of the lease, see mbus._claims.
 create sequence mbus.lease_token;
--- No lease has a smaller token, and none will get one.  Searches start here, because dead rows of leases that are over stay as
--- long as a session holds an old snapshot.  Raised by maintenance.
+-- No lease has a smaller token, now or later.  Searches start here, because dead rows of ended leases remain while a session holds an old
+-- snapshot.  Raised by maintenance.
 create sequence mbus.lease_floor minvalue 0 start 0;
 select setval('mbus.lease_floor', 0);
 create table mbus.leased (

@@ -1,4 +1,4 @@
--- What workers have measured of a consumer's messages, as histograms: in total (since -infinity) and per hour of the last week.
+-- Histograms of workers' measurements of a consumer's messages: in total (since -infinity) and per hour of the last week.
 --   counts  values per bucket of mbus._bounds, the last bucket for greater ones;  total: their sum
 create table mbus.measure (
   consumer_id integer not null references mbus.consumer (id) on delete cascade,

@@ -5,7 +5,7 @@ create table mbus.node (
   name    text not null constraint node_name_is_short check (name ~ '^[a-z0-9]{1,12}$'),
   -- The key that signs the markers of maintenance in its session, because the session's user could change them.
   secret  text not null default gen_random_uuid()::text,
-  -- The database that this bus works in; others in a restored dump or a copy, see mbus.is_restored.
+  -- The database of this bus; it differs from the current one in a restored dump or a copy, see mbus.is_restored.
   database_oid      oid,
   table_oid         oid,
   system_identifier bigint

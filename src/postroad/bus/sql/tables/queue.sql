@@ -1,5 +1,5 @@
--- A queue.  Its messages live in tables of its own (see README.md); what changes with each message
--- is kept in sequences, so this row changes only when the queue is altered.
+-- A queue.  Its messages are stored in its own tables (see README.md); values that change with each message are kept in sequences, so this
+-- row changes only when the queue is altered.
 create table mbus.queue (
   id         integer generated always as identity primary key,
   name       text not null constraint queue_name_is_unique unique,

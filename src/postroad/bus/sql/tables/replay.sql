@@ -1,9 +1,10 @@
--- A consumer's past that maintenance posts to it again, see functions/replay.sql.  One update per batch, with its messages.
+-- Replays, in which maintenance posts consumed messages to a consumer again, see functions/replay.sql.  Updated once per batch, in the
+-- same transaction.
 --   until      null if the caller gave none: messages that were posted before the replay
 --   rate       messages per second; null: no limit
 --   is_start   the consumer was created to begin in the past, and is paused until then
 --   first_id, place, bound  ids of stored messages: the first, the last one examined, and the last one to examine, null until it is known
---   waits_for  with is_start: open transactions that may have posted without knowing the consumer
+--   waits_for  with is_start: open transactions that may have posted before they saw the consumer
 create table mbus.replay (
   id          bigint generated always as identity primary key,
   queue_id    integer not null references mbus.queue (id) on delete cascade,

@@ -1,5 +1,5 @@
--- A closed segment of a queue that retains its messages: the table qr$<id>, a slot of the ring until every consumer had consumed
--- what it had of it.  Read by mbus.history and mbus.replay, dropped as a whole by maintenance.
+-- A closed segment of a queue that retains its messages: the table qr$<id>, which was a slot of the ring until every consumer had consumed
+-- its messages.  Read by mbus.history and mbus.replay, dropped as a whole by maintenance.
 --   queue_id     null once the queue is dropped; maintenance drops the segment
 --   first_at, last_at  the times of posting that it covers
 create table mbus.retained (

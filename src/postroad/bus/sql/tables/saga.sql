@@ -1,7 +1,6 @@
--- A saga: steps that are all done in the end, or each done one of them compensated.
+-- A saga: in the end all steps are done, or every done step is compensated.
 --   queue_id, bung_number    the bung, in the service queue `sagas`; taking it starts the rollback
---   gate_number              a number of that queue that is never posted: what waits for it is released by the
---                            saga alone
+-- gate_number              a number of that queue that is never posted: only the saga releases messages that wait for it
 --   completed_*, compensated_*  the closing messages of both directions
 --   check_at                 when maintenance has to check it: deadline, or a message is held by another transaction
 create table mbus.saga (
@@ -31,12 +30,12 @@ create index saga_by_state_idx on mbus.saga (state, id);
 create index saga_check_idx on mbus.saga (check_at) where check_at is not null;
 create index saga_finished_idx on mbus.saga (finished_at) where finished_at is not null;
 
--- One step, which is also its barrier: whether a compensation may run is decided here and nowhere else.
+-- A step.  Whether its compensation may run is decided only by this row.
 --   state       waiting: its message has not been handled; done; failed: given up; skipped: taken away in time;
 --               compensating: its compensation is released; compensated; parked: its compensation died
 --   done_by     the transaction that handled the message
 --   is_aborted  its handler reported that it did nothing, so a later ack of its message does not make it done
---   is_undo_lost  its compensation is gone unhandled, because its queue was dropped
+--   is_undo_lost  its compensation was lost, because its queue was dropped
 --   is_settled  both its messages are gone, and nothing is left to do
 create table mbus.saga_step (
   saga_id       bigint not null references mbus.saga (id) on delete cascade,
@@ -66,8 +65,8 @@ create table mbus.saga_step (
 create unique index saga_step_by_do_idx on mbus.saga_step (do_queue_id, do_number);
 create unique index saga_step_by_undo_idx on mbus.saga_step (undo_queue_id, undo_number) where undo_number is not null;
 
--- What a transaction did to sagas.  Written when it happens, worked off and deleted by the same transaction when
--- it commits, so that a saga is not locked while a handler works; other sessions never see a row here.
+-- Notes about the changes that a transaction makes to sagas.  They are processed and deleted when the transaction commits, so that a saga
+-- is not locked while a handler runs; other sessions never see a row here.
 create table mbus.saga_note (
   id         bigint generated always as identity primary key,
   written_by xid8 not null default pg_current_xact_id(),

@@ -1,5 +1,5 @@
--- The position of a queue, noted by maintenance every few seconds while the queue moves: the source of the posting rate and of the counts of posted messages in mbus.tally.
--- Append-only, old rows are deleted by key.
+-- The position of a queue, recorded by maintenance every few seconds while messages are posted: the source of the posting rate and of
+-- mbus.tally.  Append-only, old rows are deleted by key.
 create table mbus.sample (
   consumer_id integer not null references mbus.consumer (id) on delete cascade,
   taken_at    timestamptz not null,

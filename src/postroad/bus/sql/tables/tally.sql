@@ -1,5 +1,5 @@
--- What happened to a consumer's messages, written by the sessions in which it happened, each every few seconds at most;
--- see mbus._tally.  Append-only; maintenance moves rows older than a minute to mbus.traffic.
+-- Counts of a consumer's messages, written by the sessions that handle them, each at most every few seconds; see mbus._tally.  Append-only;
+-- maintenance moves rows older than a minute to mbus.traffic.
 create table mbus.tally (
   consumer_id integer not null,
   at          timestamptz not null,

@@ -1,6 +1,6 @@
 -- Temporary queues are rows, never tables: thousands are created and dropped, which must not fill the catalogue
 -- with dead rows.  Each belongs to the session that created it and ends with that session.
---   session  drawn by the session; the session with this value and the pid is the owner
+--   session  drawn by the session; the owner is the session with this value and the pid
 --   payload  null: a queue for answers, which takes any payload
 create table mbus.temporary_queue (
   name       text primary key constraint temporary_name_is_known check (name ~ '^temp\.[0-9a-f]{16}$'),
@@ -35,7 +35,7 @@ create index tempq_2_by_destination_idx on mbus.tempq_2 (destination, id);
 -- Control figures, in sequences because these change in place:
 --   position  the last id drawn
 --   tail      the life of the table that is written to, times four, plus its number
---   opened    when that began, in seconds since 1970
+--   opened    when that use began, in seconds since 1970
 --   life_N    number of the current use of table N, counted from 1; 0 while it is not in use
 create sequence mbus.tempq_position;
 create sequence mbus.tempq_tail minvalue 0 start 4;

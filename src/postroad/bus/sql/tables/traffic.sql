@@ -1,7 +1,7 @@
--- What happened to a consumer's messages in a minute, or after a day in a quarter of an hour; without a row nothing happened.
+-- Counts of a consumer's messages per minute, and after a day per quarter of an hour; no row means that nothing happened.
 -- Filled from mbus.tally, see mbus._record_traffic; deleted after eight days.
 --   rejected  failed attempts after which the message is tried again
---   waiting   messages that were not handled yet, and dead ones: noted every five minutes, while something happens
+--   waiting   messages that were not handled yet, and dead ones: recorded every five minutes while there is traffic
 create table mbus.traffic (
   consumer_id integer not null references mbus.consumer (id) on delete cascade,
   since       timestamptz not null,

@@ -30,11 +30,11 @@ create type mbus.lease_model_bytea as (
   received integer[], headers hstore, properties hstore, data bytea,
   token bigint, attempt integer, leased_until timestamptz);
 
--- A message outside a queue's own tables: on its way in, delayed, leased or dead.  Exactly one of
+-- A message outside a queue's own tables: being posted, delayed, leased or dead.  Exactly one of
 -- the four data columns is used, the one of the queue's payload.
 --   number      the message's number in its queue, null until it has one
---   recipients  consumers it is meant for; null means all
---   trail       what happened to it so far: attempts, history, delayed_until; null when nothing did
+--   recipients  consumers that get it; null means all
+--   trail       its history: attempts, failures, delayed_until; null if there is none
 create type mbus.parcel as (
   number bigint, added timestamptz, expires timestamptz, headers hstore, properties hstore,
   trail jsonb, recipients integer[],

@@ -25,7 +25,7 @@ begin
   while cardinality(v_left) > 0 loop
     v_cell := v_left[1] & 1023;
     v_found := null;
-    -- A token that nobody issued may name a slot that does not exist yet.
+    -- A token that was never issued may name a slot that does not exist yet.
     if v_cell % {slots} <= pg_sequence_last_value('mbus.{tail}') then
     case v_cell
 {branches}

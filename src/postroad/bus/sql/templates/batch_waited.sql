@@ -1,5 +1,5 @@
--- As consumen, for clients that handle many messages: headers is null where it would be constants and enqueue_time, which is
--- the column added as text.  Messages that wait for these are released with them.
+-- As consumen, for clients that handle many messages: headers is null if it would only contain the constants and enqueue_time, which is the
+-- column added as text.  Messages that wait for these are released with them.
 create or replace function mbus.batch_{queue}_by_{consumer}(amt integer) returns table ({columns_delivered})
 language plpgsql security definer set search_path from current rows 100 as $function$
 declare

@@ -1,5 +1,5 @@
--- Copies a message to all who follow the queue, in the producer's transaction.  A selector that raises does
--- not fail the post: the copy goes to the dmq with the error.
+-- Copies a message to all followers of the queue, in the producer's transaction.  An error in a selector does not fail the post: the copy
+-- goes to the dmq with the error.
 create or replace function mbus._follow_{queue}(p_parcel mbus.parcel, p_number bigint, p_delayed_until timestamptz) returns void
 language plpgsql security definer set search_path from current as $function$
 declare

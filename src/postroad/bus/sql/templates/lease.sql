@@ -1,5 +1,5 @@
--- Takes up to amt messages for the time ttl.  The lease is made in the caller's transaction; once it
--- is committed the message is the holder's until it acks, nacks or lets the lease end.
+-- Takes up to amt messages for the time ttl.  The lease is made in the caller's transaction; after its commit the holder has the message
+-- until it acks or nacks it, or the lease ends.
 create or replace function mbus.lease_{queue}_by_{consumer}(amt integer default 1, ttl interval default '30 seconds') returns setof mbus.{lease_model}
 language plpgsql security definer set search_path from current rows 100 as $function$
 begin

@@ -1,5 +1,5 @@
--- As lease, for clients that handle many messages: headers is null where it would be constants and enqueue_time, which is
--- the column added as text.
+-- As lease, for clients that handle many messages: headers is null if it would only contain the constants and enqueue_time, which is the
+-- column added as text.
 create or replace function mbus.leasen_{queue}_by_{consumer}(amt integer, ttl interval)
 returns table ({columns_delivered}, {columns_leased})
 language plpgsql security definer set search_path from current rows 100 as $function$

@@ -1,5 +1,5 @@
--- The consumers that a message is meant for.  A selector that raises does not fail the post: the
--- copy of that consumer goes to the dmq with the error.
+-- The consumers that get a message.  An error in a selector does not fail the post: the copy of that consumer goes to the dmq with the
+-- error.
 create or replace function mbus._match_{queue}(p_parcel mbus.parcel, p_number bigint) returns integer[]
 language plpgsql security definer set search_path from current as $function$
 declare

@@ -1,5 +1,5 @@
--- True when the message with this iid, or any message if none is named, is on the queue: ready,
--- delayed or leased; false for an iid that was never issued.  It does not promise that a consume will get it.
+-- True when the message with this iid, or any message if no iid is given, is on the queue: ready, delayed or leased; false for an iid that
+-- was never issued.  It does not guarantee that a consume will get the message.
 create or replace function mbus.peek_{queue}(msgid text default null) returns boolean
 language plpgsql security definer set search_path from current as $function$
 begin

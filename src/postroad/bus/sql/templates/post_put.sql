@@ -1,4 +1,4 @@
-  -- Of a row, "is not null" would ask whether every column has a value.
+  -- For a row, "is not null" would mean that every column has a value.
   if not v_accepted.parcel is null then    -- neither set aside nor a repetition
     v_accepted.number := mbus._put_{queue}(v_accepted.parcel);
   end if;

@@ -1,4 +1,4 @@
--- Posts many messages at once in the caller's transaction and returns their iids, in order.
+-- Posts many messages in the caller's transaction and returns their iids, in order.
 -- headers and properties: null, one element for all, or one element per message.
 create or replace function mbus.postn_{queue}(
   data {payload}[], headers hstore[] default null, properties hstore[] default null,
@@ -18,8 +18,8 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
-  -- subscript, which is quicker than unnesting four arrays.
+  -- Messages that need individual decisions are posted one by one, and so are arrays of another shape; the others are read by subscript,
+  -- which is faster than unnesting four arrays.
   v_one_by_one := {followed}$4 is not null
     or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
     or $2 is not null and exists (

@@ -1,8 +1,8 @@
 -- Puts a message on the queue in the caller's transaction and returns its number.
 --
 -- Locks: row exclusive on one slot, until the end of the transaction; while it is held the slot is
--- not truncated.  Between reading the tail and getting that lock the slot may have been recycled, so
--- the insert itself checks the head, under the lock, and inserts nothing into a slot that is gone.
+-- not truncated.  Between reading the tail and getting that lock the slot may have been recycled, so the insert itself checks the head
+-- under the lock, and inserts nothing into a recycled slot.
 create or replace function mbus._put_{queue}(p_parcel mbus.parcel) returns bigint
 language plpgsql security definer set search_path from current as $function$
 declare

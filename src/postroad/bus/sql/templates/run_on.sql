@@ -1,6 +1,6 @@
 -- Takes up to 100 messages of consumer default and runs a statement with each, as $1 of type mbus.{model}.
--- Each runs in a subtransaction: an error undoes that one's work and sends the message to the dmq with the error, the
--- others go on.  Returns how many ran well.  All in the caller's transaction, and with the caller's rights and search
+-- Each runs in a subtransaction: an error undoes the work for that message and moves it to the dmq with the error; the others continue.
+-- Returns the number of successful runs.  All in the caller's transaction, and with the caller's rights and search
 -- path: hence neither security definer nor a search path of its own.
 create or replace function mbus.run_on_{queue}(exec text) returns integer
 language plpgsql as $function$
@@ -11,7 +11,7 @@ declare
   v_count   integer := 0;
 begin
   perform mbus._check_statement(exec, '{model}');
-  -- The messages are locked out here, so that one whose subtransaction is undone is still ours.
+  -- The messages are locked here, outside the subtransactions, so that a message whose subtransaction is undone is still locked.
   foreach v_iid in array mbus._claim_ready('{queue}', 'default', 100) loop
     v_error := null;
     begin

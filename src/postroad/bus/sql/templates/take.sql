@@ -1,9 +1,9 @@
 -- {promise} up to amt messages of one consumer in the caller's transaction and returns them, lane by
--- lane, generation by generation, in order of posting.  Rollback or a lost connection gives them back at once.
--- headers is null where it would be constants and enqueue_time, which is the column added as text.
+-- lane, generation by generation, in order of posting.  A rollback or a lost connection gives them back immediately.
+-- headers is null if it would only contain the constants and enqueue_time, which is the column added as text.
 --
 -- Locks: the rows, without waiting (rows that another transaction holds are skipped).
--- The hint of a table is a settled mark: no message with a smaller id can be taken from it now or later.
+-- The hint of a table is a lower bound: no message with a smaller id can be taken from it, now or later.
 create or replace function mbus.{function}({arguments}) returns {returns}
 language plpgsql security definer rows 100
 set search_path from current set enable_seqscan = off set jit = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan

@@ -1,5 +1,5 @@
 
-        -- After the messages that came back, those that the cursor has not passed.
+        -- After messages that were given back, those that the cursor has not passed.
         get diagnostics v_found = row_count;
         v_missing := v_missing - v_found;
         v_from := coalesce((select - s.id from mbus.{ready} s where s.id < 0 and s.origin is null order by s.id limit 1), 0);

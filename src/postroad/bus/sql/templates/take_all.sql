@@ -1,5 +1,5 @@
 -- Takes the message with this iid from all consumers and returns it once.  Blocks while another
--- transaction holds it; returns nothing when it is not there.
+-- transaction holds it; returns nothing if it does not exist.
 create or replace function mbus.take_{queue}(iid text) returns setof mbus.{model}
 language plpgsql security definer set search_path from current rows 1 as $function$
 declare

@@ -1,5 +1,5 @@
 -- Takes one consumer's copy of the message with this iid, wherever it waits.  Blocks while another
--- transaction holds it; returns nothing when it is not there.
+-- transaction holds it; returns nothing if it does not exist.
 create or replace function mbus.take_from_{queue}_by_{consumer}(msgid text) returns setof mbus.{model}
 language plpgsql security definer set search_path from current rows 1 as $function$
 declare

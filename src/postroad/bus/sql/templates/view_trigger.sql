@@ -1,4 +1,4 @@
--- Posts what is inserted into a view of the queue.
+-- Posts rows that are inserted into a view of the queue.
 create or replace function mbus._view_{queue}() returns trigger
 language plpgsql security definer set search_path from current as $function$
 begin

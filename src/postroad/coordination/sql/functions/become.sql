@@ -1,7 +1,7 @@
 -- Makes this database a Writer, a Coordinator or a Reader under a name, with the queues that the role needs.  Idempotent.
--- Without a name the present one stays; a new Writer is called writer, a new Coordinator main.
--- Raises PC002 for an unknown role, PC009 where a Writer and a Reader would share a database or the name differs, PC006 for a name
--- that is no consumer's, or that of a bridge.
+-- Without a name the current one stays; a new Writer is called writer, a new Coordinator main.
+-- Raises PC002 for an unknown role, PC009 if a Writer and a Reader would share a database or the name differs, PC006 for a name that is not
+-- valid for a consumer, or that of a bridge.
 create or replace function coordination.become(p_role text, p_name text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -49,7 +49,7 @@ begin
   end if;
 end $$;
 
--- Drops the consumer `default`, which is not used, as soon as the queue has another one, a service's or a bridge's.
+-- Drops the unused consumer `default` as soon as the queue has the consumer of a service or a bridge.
 create or replace function coordination.drop_idle_consumer(p_queue text) returns void
 language plpgsql security definer set search_path from current as $$
 begin

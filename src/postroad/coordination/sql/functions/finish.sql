@@ -1,5 +1,5 @@
--- Handles a message of the Coordinator at the Writer: decisions about single events, and up to where everything is finished.
--- Repeating it is harmless; states only go forward.  Returns how many events changed.  Raises PC010.
+-- Handles a message of the Coordinator at the Writer: decisions about single events, and the position up to which everything is finished.
+-- Idempotent; states only advance.  Returns how many events changed.  Raises PC010.
 create or replace function coordination.finish(p_message jsonb) returns integer
 language plpgsql security definer set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path from current as $$
 declare
@@ -32,7 +32,7 @@ begin
     return (select coalesce(bool_or(coordination._cancel(e."Id", e."Reason")), false)::integer
       from coordination."AppEvent" e where e."Id" = (p_message ->> 'id')::bigint and e."AppEventStatusId" = coordination._status('Canceling'));
   end if;
-  -- The last first: it restores the state that the earlier ones left.
+  -- In reverse order: the last event restores the state that the earlier ones left.
   for v_cancel in
     select d.id, d.reason from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text, reason text)
     join coordination."AppEvent" e on e."Id" = d.id
@@ -42,7 +42,7 @@ begin
     v_count := v_count + v_other;
     v_restored := v_restored or v_other > 0;
   end loop;
-  -- Rollbacks that were refused because of a change that is undone now.
+  -- Retries rollbacks that were refused because of a change that has been undone now.
   for v_cancel in
     select e."Id" as id, e."Reason" as reason from coordination."AppEvent" e
     where v_restored and e."FinishedAt" is null and e."AppEventStatusId" = coordination._status('Canceling') order by e."Position" desc

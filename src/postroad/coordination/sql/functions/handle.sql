@@ -1,4 +1,4 @@
--- Handles a message of the Coordinator at the Reader, see README.md; repeating it is harmless.  Raises PC010.
+-- Handles a message of the Coordinator at the Reader, see README.md.  Idempotent.  Raises PC010.
 create or replace function coordination.settle(p_message jsonb) returns void
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
@@ -55,7 +55,7 @@ declare
   v_progress coordination.progress;
 begin
   perform coordination._require('reader');
-  -- The usual case is that nothing waits.
+  -- In the usual case nothing waits.
   if not exists (select from coordination.staging) then return false; end if;
   select * into v_progress from coordination.progress for update;
   v_finished := coordination._finished_to();
@@ -74,13 +74,13 @@ language sql stable set search_path from current as $$
   from (select * from coordination.staging s order by s.position limit 500) s
 $$;
 
--- Announces this Reader to the Coordinator, with how far it is.  Raises PC010.
+-- Announces this Reader and its progress to the Coordinator.  Raises PC010.
 create or replace function coordination.announce() returns void
 language plpgsql security definer set search_path from current as $$
 begin
   perform coordination._require('reader');
   perform from coordination.progress for update;
-  -- Foreign keys may have come and gone since the entities were registered.
+  -- Foreign keys may have changed since the entities were registered.
   perform coordination._order_entities();
   perform coordination._report_progress(coordination._reports());
 end $$;

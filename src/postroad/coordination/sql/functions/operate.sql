@@ -34,7 +34,7 @@ begin
   perform mbus.notify(array['co_decide']);
 end $$;
 
--- Drops a parked event at one reader: its changes are missing there until later changes, or a snapshot, bring them.
+-- Drops a parked event at one reader: its changes are missing there until later changes or a snapshot replace the rows.
 -- Raises PC005 for an event that is not parked at the reader, PC010.
 create or replace function coordination.skip(p_event bigint, p_reader text) returns void
 language plpgsql security definer set search_path from current as $$
@@ -49,7 +49,8 @@ begin
   perform mbus.notify(array['co_decide']);
 end $$;
 
--- Sets whether a reader votes.  One that does not vote blocks no decision, and catches up later.  Raises PC008 for an unknown reader, PC010.
+-- Sets whether a reader votes.  One that does not vote blocks no decision, and catches up later.  Raises PC008 for an unknown reader,
+-- PC010.
 create or replace function coordination.set_voter(p_reader text, p_is_voter boolean) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -61,7 +62,7 @@ begin
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
 end $$;
 
--- Removes a reader: nothing waits for it any more; if it comes back, it must take a snapshot.  Raises PC008 for an unknown reader, PC010.
+-- Removes a reader: nothing waits for it any more; if it returns, it must take a snapshot.  Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.remove_reader(p_reader text) returns void
 language plpgsql security definer set search_path from current as $$
 declare

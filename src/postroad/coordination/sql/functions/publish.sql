@@ -1,8 +1,10 @@
--- Gives every visible event its position and posts it to Coordinator and Readers, in one transaction.  Returns how many it posted.
+-- Assigns positions to all visible events and posts them to Coordinator and Readers, in one transaction.  Returns the number of posted
+-- events.
 --
--- Order.  One publisher at a time, by a lock that ends with its session.  Events that one snapshot shows and earlier ones did not
--- come after everything earlier, so a prefix of positions is a state that the Writer had.  Inside a snapshot, events follow the
--- number drawn when their commit began: a transaction that waited for another's row drew later.  A long transaction blocks no other.
+-- Order.  There is one publisher at a time, which holds a lock until its session ends.  Events that one snapshot shows and earlier ones
+-- did not come after everything earlier, so a prefix of positions is a state that the Writer had.  Inside a snapshot, events follow the
+-- number drawn when their commit began: a transaction that waited for a row of another one drew later.  A long transaction does not block
+-- others.
 -- Locks: the publisher's advisory lock, tried.  Raises PC010.
 create or replace function coordination.publish(p_resend interval default '30 seconds') returns integer
 language plpgsql security definer set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set search_path from current as $$
@@ -15,12 +17,13 @@ declare
 begin
   perform coordination._require('writer');
   if not coordination._try_lock(1) then return 0; end if;
-  -- Every event up to this number is published, or was rolled back.  An index of unpublished events also has entries of published ones until
-  -- the next vacuum, and each search would pass them all; so the publisher's session remembers where it may begin.  Settings of the
-  -- session, because a rollback restores them.
+  -- Every event up to this number is published, or was rolled back.  An index of unpublished events also has entries of published ones
+  -- until the next vacuum, and each search would pass them all; so the publisher's session stores where to begin.  It is stored in
+  -- settings of the session, because a rollback restores them.
   v_after := coalesce(nullif(current_setting('coordination.published_to', true), ''), '0')::bigint;
-  -- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.  Transactions that
-  -- drew earlier numbers are older than it: when all of them have ended, the call that finds that out publishes what they left.
+  -- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.
+  -- Transactions that drew earlier numbers are older than it: when all of them have ended, the call that detects this publishes their
+  -- events.
   v_mark := nullif(current_setting('coordination.last', true), '');
   if pg_snapshot_xmin(pg_current_snapshot()) > split_part(v_mark, ' ', 2)::xid8 then
     perform set_config('coordination.published_to', split_part(v_mark, ' ', 1), false), set_config('coordination.last', '', false);
@@ -29,7 +32,7 @@ begin
   if pg_sequence_last_value('coordination.publisher_waits') is distinct from 2
     and not exists (select from coordination."AppEvent" e where not e."IsPublished" and e."Id" > v_after)
   then
-    -- From now on a transaction that captures an event sends a notice; those that were committed before are seen below.
+    -- From now on a transaction that captures an event sends a notice; events that were committed before are read below.
     perform setval('coordination.publisher_waits', 2);
   end if;
   if exists (select from coordination."AppEvent" e where not e."IsPublished" and e."Id" > v_after) then
@@ -60,7 +63,8 @@ begin
   return v_count + coordination._resend_events(p_resend, v_now);
 end $$;
 
--- The first position without an outcome, or the next one.  Searched from where the session found it last: an outcome is never taken back.
+-- The first position without an outcome, or the next one.  The search starts where the session found it last, because an outcome is never
+-- reverted.
 create or replace function coordination._unfinished_from() returns bigint
 language plpgsql set search_path from current as $$
 declare
@@ -74,14 +78,14 @@ begin
   return v_from;
 end $$;
 
--- Posts events, five hundred to a message.  A message all of whose events are of one trace carries it; each event names its own.
+-- Posts events, five hundred to a message.  A message carries a trace if all its events belong to it; each event also names its own.
 create or replace function coordination._post_events(p_events jsonb[]) returns integer
 language plpgsql set search_path from current as $$
 declare
   v_message jsonb;
   v_line    text;
   v_waits   boolean := false;
-  -- Everything before is finished here: the Coordinator need not keep its outcome.
+  -- Everything before this position is finished here, so the Coordinator need not keep the outcomes.
   v_to      bigint := least((p_events[1] ->> 'position')::bigint, coordination._unfinished_from()) - 1;
 begin
   for v_message, v_line in
@@ -94,12 +98,12 @@ begin
     perform mbus.post_co_events(v_message, mbus.trace_headers(v_line));
     v_waits := v_waits or v_message -> 'events' @> '[{"mode": "two-phase"}]';
   end loop;
-  -- A decision waits for these; others are taken from the queue by polling, many at a time.
+  -- A decision waits for these events; others are taken from the queue by polling, many at a time.
   if v_waits then perform mbus.notify(array['co_events']); end if;
   return cardinality(p_events);
 end $$;
 
--- An event as messages have it.  Without a search_path, so that the planner inlines it.
+-- An event in the form used in messages.  Without a search_path, so that the planner inlines it.
 create or replace function coordination._describe(e coordination."AppEvent") returns jsonb
 language sql stable as $$
   select jsonb_build_object('id', e."Id", 'position', e."Position", 'count', e."PayloadCount", 'mode', e."Mode",
@@ -109,25 +113,25 @@ language sql stable as $$
     'rollback', case when e."AppEventStatusId" = coordination._status('Canceling') then coalesce(e."Reason", 'not restored yet') end)
 $$;
 
--- Resends events without an outcome: the message, or the answer, was lost.  Five hundred each time: first those that are to be
--- decided, then those sent longest ago, so that many that wait for a Reader do not hide a lost one.
+-- Resends events without an outcome: the message, or the answer, was lost.  Five hundred per call: first those that need a decision, then
+-- those sent longest ago, so that many events that wait for a Reader do not hide a lost one.
 create or replace function coordination._resend_events(p_after interval, p_now timestamptz) returns integer
 language plpgsql set search_path from current as $$
 declare
   v_events jsonb[];
   v_oldest bigint := coordination._unfinished_from();
 begin
-  -- No other is older.
+  -- No other event is older.
   if not exists (select from coordination."AppEvent" e where e."Position" = v_oldest and e."PublishedAt" < p_now - p_after) then
     return 0;
   end if;
   with late as (
-    -- Always with the oldest one, whose age is checked above.
+    -- Always includes the oldest event, whose age is checked above.
     select e."Id" from coordination."AppEvent" e
     where e."FinishedAt" is null and e."Position" >= v_oldest and e."PublishedAt" < p_now - p_after
     order by e."Position" <> v_oldest, e."Mode" = 'replicate', e."PublishedAt", e."Position" limit 500),
   noted as (
-    -- When it was published first.
+    -- The time when it was first published.
     insert into coordination.history (event_id, states, at, by)
     select e."Id", '{Saving}', e."PublishedAt", 'writer' from coordination."AppEvent" e join late l on l."Id" = e."Id"
     where not exists (select from coordination.history h where h.event_id = e."Id" and h.states = '{Saving}')),
@@ -139,7 +143,7 @@ begin
   return coordination._post_events(v_events);
 end $$;
 
--- Reports to the Coordinator that a rollback was refused, or that one that was refused is done.
+-- Reports to the Coordinator that a rollback was refused, or that a refused rollback is done.
 create or replace function coordination._report_rollback(p_event bigint) returns void
 language sql volatile set search_path from current as $$
   select coordination._post_events(array[coordination._describe(e)]) from coordination."AppEvent" e where e."Id" = p_event

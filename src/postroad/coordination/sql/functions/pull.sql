@@ -1,7 +1,7 @@
 -- Returns a page for a Reader: at most p_limit payloads after its cursor, with the next cursor.  The images are in `afters`, those
 -- before updates in `befores`, a JSON array for each element of the page's payloads.
--- Whole events as long as they fit; a longer event comes alone, page by page, so N payloads are
--- ceil(N / limit) pages.  Cancelled events come without payloads.  Read-only.  Raises PC010, PC011 for a limit below 1,
+-- A page contains whole events as long as they fit; a longer event is sent alone, page by page, so N payloads are ceil(N / limit) pages.
+-- Cancelled events have no payloads.  Read-only.  Raises PC010, PC011 for a limit below 1,
 -- PC014 for a version other than 2, PC015 when events after the cursor have been removed.
 create or replace function coordination.pull(
   p_position bigint, p_sequence integer default 0, p_limit integer default 10, p_version integer default 2,
@@ -17,7 +17,7 @@ begin
   perform coordination._refuse_if(p_position < (select a.purged_to from coordination.acknowledged a),
     'PC015', format('events after position %s are no longer kept', p_position), 'take a snapshot: postroad coordination snapshot');
   with near as materialized (
-    -- Each event but a cancelled one has a payload; so twice the page is enough, and one more to detect that there is more.
+    -- Each event that is not cancelled has a payload, so twice the page size is enough, plus one event to detect that there is more.
     select e.*, case when e."AppEventStatusId" = coordination._status('Canceled') then 0 else e."PayloadCount" end as size
     from coordination."AppEvent" e
     where e."Position" > p_position
@@ -34,7 +34,7 @@ begin
       json_build_object('e', c."Id", 'p', c."Position", 's', k.sequence, 'v', k.id, 'n', t."Entity", 'o', left(t."Operation", 1),
         'k', k.count, 'u', p.changed) as row
     from chosen c
-    -- By index for each event, however many payloads are kept.
+    -- Read by index for each event, however many payloads are kept.
     cross join lateral (
       select * from coordination.payload p
       where p.event_id = c."Id" and c.size > 0 and p.sequence > p_sequence - 1000 and p.sequence <= v_upto offset 0) p

@@ -1,6 +1,6 @@
 -- Removes finished events that are older than p_keep, at most p_limit of them, oldest first.  Returns how many.
--- At the Writer only those that every Reader has: unfinished ones stay, however old.  At the Coordinator a decision stays until
--- the Writer has finished the event: without it a late message would be decided again.
+-- At the Writer only events that every Reader has finished are removed, however old the others are.  At the Coordinator a decision stays
+-- until the Writer has finished the event: without it a late message would be decided again.
 create or replace function coordination.purge(p_keep interval default '7 days', p_limit integer default 10000) returns integer
 language plpgsql security definer set search_path from current as $$
 declare
@@ -20,7 +20,7 @@ begin
     delete from coordination.history h where h.event_id = any (v_ids);
     v_count := cardinality(v_ids);
   end if;
-  -- An entity that is no longer tracked stays as long as there is an event of it.
+  -- An entity that is no longer tracked stays as long as it has events.
   delete from coordination.entity n where n.role = 'untracked' and not exists (
     select from coordination."AppEvent" e where not e."IsPublished" or n.name = any (e."Entities"));
   select array_agg(o."Id") into v_ids from (

@@ -1,5 +1,5 @@
--- Handles a message at the Coordinator: events of the Writer, progress and votes of a Reader.  Messages may come twice, late and in any order.
--- p_deadline: how long the votes of a two-phase event may take.  Raises PC010, PC014 for a message of another version or kind.
+-- Handles a message at the Coordinator: events of the Writer, progress and votes of a Reader.  Messages may arrive twice, late and in any
+-- order. p_deadline: the time in which a two-phase event must get its votes.  Raises PC010, PC014 for a message of another version or kind.
 create or replace function coordination.receive(p_message jsonb, p_deadline interval default '30 seconds') returns void
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
@@ -10,13 +10,13 @@ begin
     p_message ->> 'version' is distinct from '1' or coalesce(p_message ->> 'kind', '') not in ('events', 'progress'),
     'PC014', format('a message of version %s and kind %s', p_message ->> 'version', p_message ->> 'kind'),
     'this Coordinator supports events and progress of version 1');
-  -- One at a time: a decision depends on several messages.
+  -- One message at a time, because a decision depends on several.
   perform coordination._lock(3);
   if p_message ->> 'kind' = 'events' then
     perform coordination._receive_events(p_message -> 'events', p_deadline);
     update coordination.acknowledged a set writer_to = (p_message ->> 'finished_to')::bigint
     where a.writer_to < (p_message ->> 'finished_to')::bigint;
-    -- The Writer has finished these: the message that reported it was lost.
+    -- The Writer has finished these events, but the message that reported it was lost.
     with restored as (
       update coordination."WriterEvent" e set "RollbackReason" = null
       where e."RollbackReason" is not null and e."FinishedAt" is null and e."Position" <= (select a.writer_to from coordination.acknowledged a)
@@ -62,7 +62,7 @@ begin
   end if;
   perform coordination._decide(v_two);
   perform coordination._conclude(null, v_ids);
-  -- Resent by the Writer: it has not received the outcome.
+  -- The Writer has resent these events because it has not received the outcome.
   if v_known is not null then
     select array_agg(d.event_id) into v_decided from coordination.decision d where d.event_id = any (v_known);
     select array_agg(w."Id") into v_finished from coordination."WriterEvent" w
@@ -85,8 +85,8 @@ declare
   v_asked   boolean;
   v_again   bigint[];
 begin
-  -- A removed Reader: no events and decisions were kept for it since.  An earlier generation: its database was restored from a
-  -- backup, or this message is late; then the Reader ignores the answer.
+  -- The Reader was removed, and events and decisions were not kept for it since; or it reports an earlier generation, because its database
+  -- was restored from a backup or because this message is late.  In the latter case the Reader ignores the answer.
   select max(k.generation) into v_newest from (
     select x.generation from coordination.removed_reader x where x.name = v_reader and x.generation >= v_generation
     union all
@@ -116,7 +116,7 @@ begin
     on conflict (event_id, reader) do update set
       state = excluded.state, staged = greatest(r.staged, excluded.staged), vote = coalesce(r.vote, excluded.vote),
       reason = excluded.reason, attempts = excluded.attempts, is_parked = excluded.is_parked, at = excluded.at
-    -- Forward only; a late message changes nothing.
+    -- The progress only advances; a late message changes nothing.
     where r.at < excluded.at and r.state not in ('Committed', 'Canceled')
     returning r.event_id)
   insert into coordination.history (event_id, reader, states, at, by, note)
@@ -128,7 +128,7 @@ begin
     select max(o.at) from coordination.history o where o.event_id = k.event_id and o.reader = v_reader), '-infinity');
   if v_to > v_from then
     insert into coordination.reader_progress (reader, finished_to, after, at) values (v_reader, v_to, v_from, v_at) on conflict do nothing;
-    -- Finished by a snapshot, without a report of its own.
+    -- Finished by a snapshot, without a separate report.
     update coordination.reader_event r set is_parked = false from coordination."WriterEvent" e
     where r.reader = v_reader and r.is_parked and e."Id" = r.event_id and e."Position" <= v_to;
   end if;
@@ -139,17 +139,18 @@ begin
   perform coordination._decide(array(
     select e.id from jsonb_to_recordset(p_message -> 'events') e (id bigint, vote text) where e.vote is not null
     union
-    -- A snapshot may contain events that it never voted on: all up to now if it is new or has a new snapshot, otherwise those since.
+    -- The snapshot of a Reader may contain events on which it never voted: all up to now if the Reader is new or has a new snapshot,
+    -- otherwise those since its last report.
     select e."Id" from coordination."WriterEvent" e
     where e."FinishedAt" is null and e."Mode" = 'two-phase' and e."Position" <= v_to
       and (v_copied or e."Position" > v_from)));
   perform coordination._conclude(v_low);
-  -- Decided but not finished there: the decision was lost.
+  -- Events that are decided but not finished at the Reader: the decision was lost.
   perform coordination._post_decisions(v_again, '{}');
 end $$;
 
--- Sets the state of undecided events to what their readers report: Preparing and Processing from the first of them, Prepared and
--- Processed from the last.  Forward only.
+-- Sets the state of undecided events according to the reports of their readers:  Preparing and Processing with the first reader, Prepared
+-- and Processed with the last.  States only advance.
 create or replace function coordination._follow_readers(p_events bigint[]) returns void
 language sql volatile set search_path from current as $$
   update coordination."WriterEvent" e set "AppEventStatusId" = coordination._status(n.state)

@@ -15,8 +15,8 @@ begin
   return v_entity.name;
 end $$;
 
--- Ignores an entity of the Writer at this Reader.  With false it is applied again from then on; a snapshot brings
--- the changes that were ignored.  Raises PC010.
+-- Ignores an entity of the Writer at this Reader.  With false it is applied again from then on; a snapshot adds the changes that were
+-- ignored.  Raises PC010.
 create or replace function coordination.ignore(p_entity text, p_is_ignored boolean default true) returns void
 language plpgsql security definer set search_path from current as $$
 begin

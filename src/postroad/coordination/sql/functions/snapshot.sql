@@ -1,5 +1,5 @@
--- At the Writer, inside the repeatable-read transaction that copies the tables.
--- position: the last one that the copy contains; included: events that it contains although they had no position yet.  Raises PC010.
+-- At the Writer, inside the repeatable-read transaction that copies the tables.  position: the last position in the copy; included: events
+-- in the copy that had no position yet.  Raises PC010.
 create or replace function coordination.snapshot() returns jsonb
 language plpgsql stable security definer set search_path from current as $$
 begin
@@ -11,7 +11,7 @@ begin
       'columns', coalesce(jsonb_object_agg(e.name, array(
         select c from unnest(e.columns) c where c in (select k.name from coordination._columns(to_regclass(t.source)) k))), '{}'),
       'tables', coalesce(jsonb_object_agg(e.name, t.source), '{}'))
-    -- Untracked entities included: the cursor skips their events.  Only columns that still exist.
+    -- Includes untracked entities, because the cursor skips their events, but only columns that still exist.
     from coordination.entity e cross join lateral (select format('%I.%I', e.schema_name, e.table_name) as source) t
     where e.role in ('tracked', 'untracked') and to_regclass(t.source) is not null);
 end $$;
@@ -33,8 +33,8 @@ begin
   return v_shared;
 end $$;
 
--- At the Reader: replaces the rows of all entities by the copy, and sets the cursor.
--- Staged events are dropped: the copy contains them or they are pulled again.  Raises PC010.
+-- At the Reader: replaces the rows of all entities with the copy, and sets the cursor.  Staged events are dropped, because the copy
+-- contains them or they are pulled again.  Raises PC010.
 create or replace function coordination.close_snapshot(p_snapshot jsonb) returns void
 language plpgsql security definer set search_path from current as $$
 declare

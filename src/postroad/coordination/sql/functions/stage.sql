@@ -2,7 +2,7 @@
 -- applied, votes on two-phase events, and reports to the Coordinator.  A page that does not continue the cursor changes nothing.
 -- p_afters, p_befores: the images of its payloads, each a JSON array.
 -- Returns the cursor: position, sequence, finished_to.  Raises PC010, PC014 for a page of another version.
--- Locks: the row of progress, first and for all that a Reader does; then staging, then the entities' tables.
+-- Locks: the row of progress, which every operation of a Reader locks first; then staging, then the entities' tables.
 create or replace function coordination.stage(p_page jsonb, p_afters text[] default null, p_befores text[] default null) returns jsonb
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
@@ -47,7 +47,8 @@ begin
     'finished_to', coordination._finished_to());
 end $$;
 
--- Applies a page directly.  False, with nothing changed, unless it has whole events without votes, nothing else waits, and the tables take it.
+-- Applies a page directly. Returns false, with nothing changed, unless all events are complete and need no votes, nothing else waits, and
+-- the tables accept the rows.
 create or replace function coordination._apply_page(
   p_page jsonb, p_payloads coordination.page, p_progress coordination.progress) returns boolean
 language plpgsql set search_path from current as $$
@@ -65,7 +66,7 @@ begin
   end if;
   begin
     perform coordination._apply(p_payloads, null, p_page -> 'columns');
-    -- Of an entity that is ignored here nothing was applied, and perhaps nothing is known.
+    -- Nothing was applied for an ignored entity, and its columns may be unknown.
     perform coordination._type(e.type) from (select distinct e.type from jsonb_to_recordset(p_page -> 'events') e (type text)) e;
     with done as (
       insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId",
@@ -81,7 +82,7 @@ begin
     delete from coordination.unrestored u using done d where u.event_id = d."Cancels";
   exception when others then
     if coordination._is_transient(sqlstate) then raise; end if;
-    -- The staged way finds out which of the events was refused.
+    -- Staging the events one by one finds out which of them was refused.
     return false;
   end;
   return true;
@@ -116,7 +117,7 @@ begin
     select c.event_id, v_reader, '{Preparing}', v_now, 'reader' from come c)
   insert into coordination.waiting (entity, position, event_id)
   select u.entity, c.position, c.event_id from come c cross join lateral unnest(c.entities) u (entity);
-  -- An event that compensates a cancelled one may bring what a parked one lacks.
+  -- An event that compensates a cancelled one may add the rows that a parked event needs.
   update coordination.staging s set parked_at = null, next_try_at = null, attempts = least(s.attempts, p_progress.max_attempts - 1)
   where s.attempts > 0 and exists (select from jsonb_to_recordset(p_page -> 'events') e (cancels bigint) where e.cancels is not null);
   delete from coordination.early_decision d

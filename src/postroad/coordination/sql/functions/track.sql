@@ -1,7 +1,7 @@
--- Captures every change of the table as an event, in the transaction that makes it, by any program.
+-- Captures every change of the table by any program as an event, in the transaction that makes the change.
 -- Called again after the table was altered, or to change the mode or the policy; null keeps them (replicate and refuse at first).
 -- Rows that Readers do not have are sent as an event of this transaction: those of a table that was not tracked, and those that have
--- values in columns that were added since.  p_with_rows false leaves them out, for Readers that have yet to take their first snapshot.
+-- values in columns that were added since.  p_with_rows false omits them, for Readers that have yet to take their first snapshot.
 -- Locks the table against writers until the end of the transaction.  Raises PC001 for an unknown table, PC003, PC004, PC006, PC007, PC010.
 create or replace function coordination.track(
   p_table text, p_entity text default null, p_mode text default null, p_on_conflict text default null,
@@ -19,11 +19,11 @@ declare
   v_function text;
   v_operation text;
   v_packs    jsonb;
-  -- A changed key leaves a row without its pair on either side: one row gone, another come.
+  -- A changed key leaves unpaired rows on both sides: one row was removed, another was added.
   v_update constant text := 'select * from (select case when n.{first_key} is null then {delete} when o.{first_key} is null then {insert} else {update} end as type_id, '
     'case when n.{first_key} is null then {old_key} else {new_image} end as after, {old_image} as before from %s full join %s on {same_key} offset 0) c '
     'where c.type_id <> {update} or c.after::text <> c.before::text';
-  -- The row that has another key now may have kept a unique value of the row that is gone.
+  -- The row with the new key may have kept a unique value of the removed row.
   v_deletes_first constant text := 'order by case c.type_id when {delete} then 1 when {update} then 2 else 3 end';
 begin
   perform coordination._require('writer');
@@ -36,7 +36,7 @@ begin
   update coordination.entity e set mode = coalesce(p_mode, e.mode), on_conflict = coalesce(p_on_conflict, e.on_conflict)
   where e.name = v_name returning * into v_entity;
   v_function := quote_ident('capture_' || v_name);
-  -- What each operation writes: a query of type_id, after and before.
+  -- The rows that each operation writes: a query of type_id, after and before.
   select jsonb_object_agg(s.name, coordination._fill('pack', jsonb_build_object('rows', s.rows, 'source', s.source, 'order', s.places))) into v_packs
   from (values
     ('inserted', 'new_rows', 'select {insert} as type_id, {new_image} as after, null::json as before from new_rows n', ''),
@@ -81,7 +81,7 @@ begin
     v_rows := format('select %s from %s o where %s', coordination._list(v_entity.key_columns), v_table,
       case when v_known is null then 'true' else coordination._list(v_added, '%I is not null', ' or ') end);
     execute format('select exists (%s)', v_rows) into v_found;
-    -- Without rows the transaction draws no number of an event.
+    -- Without rows the transaction does not draw an event number.
     if v_found then perform coordination._send_rows(v_entity, null, v_rows, case when v_known is not null then v_added end); end if;
   end if;
   return v_name;
@@ -97,7 +97,7 @@ begin
   perform coordination._require('writer');
   perform coordination._lock(0);
   v_entity := coordination._entity(p_entity);
-  -- With its triggers, whatever the table is called now.
+  -- Drops its triggers, whatever the current name of the table.
   execute format('drop function if exists coordination.%I() cascade', 'capture_' || p_entity);
   update coordination.entity e set role = 'untracked' where e.name = v_entity.name;
 end $$;
@@ -105,7 +105,7 @@ end $$;
 create or replace function coordination._find_table(p_table text) returns regclass
 language plpgsql stable set search_path from current as $$
 declare
-  -- The pinned path has the catalogue and this schema only; a bare name means the schema public.
+  -- The pinned path contains only the catalogue and this schema; an unqualified name means the schema public.
   v_table regclass := coalesce(to_regclass(p_table),
     case when cardinality(parse_ident(p_table)) = 1 then to_regclass('public.' || p_table) end);
 begin

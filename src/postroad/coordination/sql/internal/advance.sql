@@ -35,7 +35,7 @@ begin
         and (v_progress.wait = 'entity' or s.position = (select min(a.position) from coordination.staging a))
       order by s.position
     loop
-      -- It may have been applied together with an earlier one.
+      -- The event may have been applied together with an earlier one.
       continue when not exists (select from coordination.staging s where s.event_id = v_event.event_id);
       v_changed := coordination._advance_one(v_event, v_progress);
       v_reports := v_reports || v_changed;
@@ -46,7 +46,7 @@ begin
   return v_reports;
 end $$;
 
--- Returns the reports of the events that changed: of those that are finished, or of one that waits.
+-- Returns the reports of the changed events: of finished events, or of one that waits.
 create or replace function coordination._advance_one(p_event coordination.staging, p_progress coordination.progress) returns jsonb
 language plpgsql set search_path from current as $$
 declare
@@ -66,14 +66,14 @@ begin
   elsif p_event.vote is null then
     v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns, true);
     if v_reason is not null or not p_progress.has_checks then return '[]' || coordination._cast(p_event.event_id, v_reason); end if;
-    -- The Reader's own checks vote through coordination.vote.
+    -- The Reader's own checks call coordination.vote.
     update coordination.staging s set reason = 'waits for checks'
     where s.event_id = p_event.event_id and s.reason is distinct from 'waits for checks';
   end if;
   return '[]';
 end $$;
 
--- Applies staged events in a subtransaction, and rolls it back if p_is_trial.  Returns null, or why the tables refuse them.
+-- Applies staged events in a subtransaction, and rolls it back if p_is_trial.  Returns null, or the reason why the tables refuse them.
 create or replace function coordination._apply_staged(p_events bigint[], p_columns jsonb, p_is_trial boolean default false) returns text
 language plpgsql set search_path from current as $$
 declare
@@ -85,7 +85,7 @@ begin
 exception
   when sqlstate 'PC098' then return null;
   when others then
-    -- A conflict with another transaction: the whole call is retried.
+    -- In a conflict with another transaction the whole call is retried.
     if coordination._is_transient(sqlstate) then raise; end if;
     get stacked diagnostics v_reason = message_text;
     return v_reason;
@@ -116,7 +116,7 @@ begin
   delete from coordination.payload p where p.event_id = p_event.event_id;
   delete from coordination.staging s where s.event_id = p_event.event_id;
   if p_event.staged < p_event.count then
-    -- Cancelled between two of its pages: the rest is not pulled.
+    -- The event was cancelled between two of its pages: the rest is not pulled.
     update coordination.progress p set position = p_event.position, sequence = 0 where p.position < p_event.position;
   end if;
   insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId", "Mode",
@@ -136,16 +136,16 @@ begin
       when p_state = 'Committed' then '{Committing,Committed}'
       when p_event.outcome = 'cancel' then '{Canceling,Canceled}' else '{Canceled}' end::text[], 'reader',
     case when p_state = 'Canceled' and p_event.outcome is distinct from 'cancel' then p_event.reason end);
-  -- It may have been parked: a retry resets the attempts, but not the reason.
+  -- The event may have been parked: a retry resets the attempts, but not the reason.
   if p_event.reason is not null and p_event.vote is distinct from 'no' then
     perform alerts.clear(coordination._parked_key(p_event.event_id));
   end if;
   return coordination._report(p_event, p_state);
 end $$;
 
--- Handles an event that must be applied and that the tables refuse: retried with backoff, and parked after too many attempts.
--- Five seconds at most: the backoff also delays the Reader after an operator has repaired its tables.  While it depends on an event that
--- is not decided or not pulled completely yet, it is no failed attempt: both end without help.
+-- Handles an event that must be applied but that the tables refuse: it is retried with backoff, and parked after too many attempts.  The
+-- backoff is five seconds at most, because it also delays the Reader after an operator has repaired its tables.  If the event depends on
+-- one that is undecided or not pulled completely, the attempt does not count, because both conditions end automatically.
 create or replace function coordination._postpone(
   p_event coordination.staging, p_progress coordination.progress, p_reason text, p_waits_for bigint) returns jsonb
 language plpgsql set search_path from current as $$
@@ -177,20 +177,21 @@ language sql stable set search_path from current as $$
       from (select * from coordination.history h where h.event_id = p_event.event_id order by h.at desc limit 50) h))
 $$;
 
--- Reports to the Coordinator up to where everything is finished, and single events; nothing if neither is new since p_finished.
+-- Reports to the Coordinator the position up to which everything is finished, and single events; nothing if neither has changed since
+-- p_finished.
 create or replace function coordination._report_progress(p_reports jsonb, p_finished bigint default -1) returns void
 language plpgsql set search_path from current as $$
 begin
   if p_reports = '[]' and coordination._finished_to() <= p_finished then return; end if;
   update coordination.progress p set told_at = coordination.now() where not p.needs_snapshot;
-  -- Reports of a Reader that must take a snapshot do not count.
+  -- Reports of a Reader that must take a snapshot are ignored.
   if not found then return; end if;
   perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
     'reader', coordination._require('reader'),
     'generation', (select p.generation from coordination.progress p),
     'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_reports),
     mbus.trace_headers());
-  -- A decision may wait for these; progress alone is taken from the queue by polling.
+  -- A decision may wait for these reports; progress alone is taken from the queue by polling.
   if p_reports <> '[]' then perform mbus.notify(array['co_votes']); end if;
 end $$;
 

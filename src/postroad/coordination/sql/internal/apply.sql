@@ -1,9 +1,9 @@
--- Applies payloads to the entities' tables: those of a page, or those staged for some events.  One statement per entity and operation, parents
--- before children; where that violates a constraint, in another order, and in the end row by row as the Writer did it.  What the tables
--- refuse is raised, and nothing was applied.
+-- Applies payloads to the entities' tables: those of a page, or those staged for some events.  One statement per entity and operation,
+-- parents before children; if that violates a constraint, in another order, and finally row by row in the Writer's order.  If the tables
+-- refuse a row, the error is raised and nothing is applied.
 --
 -- An image is the whole row, so after a cancelled event it may contain values of that event until the Writer has restored them.  For these
--- entities an update writes only the columns that it changed, and leaves a row alone that only the cancelled event made.
+-- entities an update writes only the columns that it changed, and skips a row that only the cancelled event created.
 create or replace function coordination._apply(p_page coordination.page, p_events bigint[], p_columns jsonb) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -48,7 +48,7 @@ declare
   v_narrow text[] := coordination._unrestored(p_events);
 begin
   set constraints all deferred;
-  -- A payload that lacks a column of its entity differs from one with a null there; the rows of one payload have the same columns.
+  -- A payload without a column of its entity differs from one with null in that column; the rows of one payload have the same columns.
   select jsonb_agg(s) into v_parts from (
     select x.entity, bool_or(x.operation = 'D') as erases, bool_or(x.operation <> 'D') as writes,
       bool_and(x.operation = 'D' or (x.operation = 'I' or x.entity <> all (v_narrow))
@@ -67,14 +67,15 @@ begin
     cross join jsonb_to_recordset(v_parts) p (entity text, erases boolean, writes boolean)
     join coordination.entity e on e.name = p.entity
     where case u.step when 'erase' then p.erases else p.writes end
-    -- Children are erased before their parents, parents written before their children.
+    -- Children are deleted before their parents, parents written before their children.
     order by u.place, case u.step when 'erase' then -e.level else e.level end, e.name
   loop
     execute format('select coordination.%I($1, $2)', v_part.step || '_' || v_part.name) using p_page, p_events;
   end loop;
 end $$;
 
--- The entities of cancelled events that neither an earlier event nor one of p_events restores.  One that still waits to be dropped counts.
+-- The entities of cancelled events that neither an earlier event nor one of p_events restores, including cancelled events that have yet
+-- to be dropped.
 create or replace function coordination._unrestored(p_events bigint[]) returns text[]
 language sql stable set search_path from current as $$
   select array(
@@ -86,7 +87,7 @@ language sql stable set search_path from current as $$
     where not exists (select from coordination.staging s where s.event_id = any (p_events) and s.cancels = u.event_id))
 $$;
 
--- Row by row, as the Writer did it, each with the columns that are present in its image.
+-- Row by row in the Writer's order, each with the columns that are present in its image.
 create or replace function coordination._apply_in_order(p_page coordination.page, p_events bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -119,7 +120,7 @@ begin
         coordination._list(v_entity.key_columns, 't.%1$I = g.%1$I', ' and ')) using v_row.c;
     elsif v_row.u <> '{}' then
       v_others := array(select c from unnest(v_columns) c where c = any (v_row.u) and c <> all (v_entity.key_columns));
-      -- Of a subset of the columns perhaps none was changed.
+      -- With a subset of the columns, perhaps none of them was changed.
       continue when v_others = '{}';
       execute format('update %s t set (%s) = row(%s) from jsonb_to_record($1) as g (%s) where %s', v_table,
         coordination._list(v_others), coordination._values(v_table, 'g', v_others),

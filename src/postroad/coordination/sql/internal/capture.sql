@@ -1,12 +1,12 @@
 -- The event of this transaction: its number, the last number of its payloads, whether it has a row yet.
--- Kept in a setting of the transaction, which a rollback to a savepoint restores like the rows.
+-- They are kept in a setting of the transaction, which a rollback to a savepoint restores like the rows.
 create or replace function coordination._current_event(out v_event bigint, out v_from integer, out v_is_new boolean)
 language plpgsql set search_path from current as $$
 declare
   v_setting text := current_setting('coordination.event', true);
 begin
   if v_setting is null or v_setting = '' then
-    -- The transaction has a number before its event has one: coordination.publish() relies on it.
+    -- The transaction gets its id before its event gets a number: coordination.publish() relies on it.
     v_is_new := pg_current_xact_id() is not null;
     v_event := nextval('coordination."AppEvent_Id_seq"');
     v_from := 0;
@@ -36,12 +36,13 @@ begin
   perform set_config('coordination.event', p_event || ' ' || p_sequence, true);
 end $$;
 
--- Whether rows that a statement changes in this table may be changed again before they are captured: by a foreign key's action, or by a trigger.
+-- Whether rows that a statement changes in this table may be changed again before they are captured: by a foreign key's action, or by a
+-- trigger.
 create or replace function coordination._changes_again(p_table oid) returns boolean
 language plpgsql stable set search_path from current as $$
 begin
   return exists (
       select from pg_constraint f where f.conrelid = p_table and f.contype = 'f' and (f.confdeltype in ('c', 'n', 'd') or f.confupdtype in ('c', 'n', 'd')))
-    -- Of its type, 2 is before and 64 instead of.
+    -- In the type of a trigger, 2 means before and 64 instead of.
     or exists (select from pg_trigger t where t.tgrelid = p_table and not t.tgisinternal and t.tgtype & 66 = 0 and t.tgname !~ '^coordination_');
 end $$;

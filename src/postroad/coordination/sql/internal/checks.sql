@@ -5,7 +5,7 @@ begin
   if p_condition then raise exception using errcode = p_code, message = p_message, hint = p_hint; end if;
 end $$;
 
--- The role that this database must play for a call.  Raises PC010.
+-- Checks that this database has the role that a call requires.  Raises PC010.
 create or replace function coordination._require(p_role text) returns text
 language plpgsql stable set search_path from current as $$
 declare
@@ -42,7 +42,7 @@ language sql immutable parallel safe
 return array_position(
   '{Created,Saving,Saved,Activated,Preparing,Prepared,Processing,Processed,Committing,Canceling,Committed,Canceled}'::text[], p_name);
 
--- Serialises the changes that a role makes to its own tables; held to the end of the transaction.
+-- Serialises the changes that a role makes to its own tables; the lock is held to the end of the transaction.
 create or replace function coordination._try_lock(p_which integer) returns boolean
 language sql volatile
 return pg_try_advisory_xact_lock(737001, p_which);

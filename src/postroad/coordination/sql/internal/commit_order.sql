@@ -1,11 +1,11 @@
 -- The commit number of an event is drawn when its transaction begins to commit, not when it makes its changes:
--- a transaction that stays open for an hour comes after those that committed in the meantime.
+-- a transaction that stays open for an hour is ordered after those that committed in the meantime.
 create or replace function coordination._number_commit() returns trigger
 language plpgsql security definer set search_path from current as $$
 begin
   update coordination."AppEvent" e set "CommitNumber" = nextval('coordination.payload_id') where e."Id" = new."Id";
-  -- Only for a publisher that waits: a notice makes commits wait for each other.  A transaction with a notice cannot be prepared
-  -- (PREPARE TRANSACTION), so where that is in use the publisher polls.
+  -- Sent only if the publisher waits, because commits with a notice wait for each other.  A transaction with a notice cannot be prepared
+  -- (PREPARE TRANSACTION), so if prepared transactions are in use the publisher polls.
   if pg_sequence_last_value('coordination.publisher_waits') = 2 and current_setting('max_prepared_transactions') = '0' then
     perform setval('coordination.publisher_waits', 1), pg_notify('coordination', 'captured');
   end if;

@@ -1,5 +1,5 @@
--- The Coordinator decides, once for each event, in the transaction that posts it: any no is a cancel, a yes of every voter is a commit.
--- Without a reader there is no yes: the event waits for one, or for its deadline.
+-- Decides about events, once for each, in the transaction that posts the decision: any no means cancel, a yes from every voter means
+-- commit.  Without a reader there is no yes: the event waits for one, or for its deadline.
 create or replace function coordination._decide(p_events bigint[]) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -40,8 +40,8 @@ begin
   perform coordination._conclude(null, v_new);
 end $$;
 
--- Posts decisions, for the first time or again, and which replicated events are finished, five thousand to a message.  By number and not by a
--- position alone: an event that the Coordinator has not received must stay unfinished at the Writer, which resends it.
+-- Posts decisions, for the first time or again, and the finished replicated events, five thousand to a message.  They are listed by number,
+-- because an event that the Coordinator has not received must stay unfinished at the Writer, which resends it.
 create or replace function coordination._post_decisions(p_ids bigint[], p_finished bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -71,8 +71,8 @@ language sql stable set search_path from current as $$
     (select max(e."Position") from coordination."WriterEvent" e), 0)
 $$;
 
--- Finishes events that every reader has finished, and notifies the Writer of those without a decision: those after p_after, up to where
--- every reader was before this call, and of the earlier ones p_events, which were not finished with the others.
+-- Finishes events that every reader has finished, and notifies the Writer of those without a decision.  Checks the events after p_after, up
+-- to the position that every reader had reached before this call, and the earlier events p_events, which were not finished with the others.
 create or replace function coordination._conclude(p_after bigint, p_events bigint[] default '{}') returns void
 language plpgsql set enable_seqscan = off set search_path from current as $$
 declare

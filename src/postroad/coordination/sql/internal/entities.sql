@@ -1,4 +1,4 @@
--- The type itself, or the one that a domain is over in the end.
+-- The type itself, or the base type of a domain.
 create or replace function coordination._base(p_type oid) returns oid
 language sql stable set search_path from current as $$
   with recursive base as (
@@ -10,7 +10,7 @@ $$;
 
 -- The columns of a table that are replicated: in order, without generated ones.
 -- `type` has no length, so that a value that is too long is refused on assignment and never truncated.
--- `is_text`: replicated as text, because its JSON would not give the same value back.
+-- `is_text`: replicated as text, because a conversion to JSON would not preserve the value.
 create or replace function coordination._columns(p_table regclass)
 returns table (name text, type text, is_text boolean)
 language sql stable set search_path from current as $$
@@ -23,7 +23,7 @@ language sql stable set search_path from current as $$
   order by a.attnum
 $$;
 
--- Settings of the function that writes images, so that they do not depend on its session; none where no column's JSON does.
+-- Settings of the function that writes images, so that the images do not depend on the session; none if the JSON of no column does.
 create or replace function coordination._settings(p_table regclass) returns text
 language sql stable set search_path from current as $$
   select case when exists (
@@ -34,8 +34,8 @@ language sql stable set search_path from current as $$
 set bytea_output = 'hex'$settings$ else '' end
 $$;
 
--- An expression: a value as JSON that comes back as the same value, through json and jsonb.  Numbers have no negative zero in jsonb and JSON
--- arrays have no bounds, so such values are written as text; json_to_record accepts text for every type.
+-- An expression: a value as JSON that can be converted back to the same value, through json and jsonb.  Numbers have no negative zero in
+-- jsonb and JSON arrays have no bounds, so such values are written as text; json_to_record accepts text for every type.
 -- p_for_clients: numerics are written as text as well, because most clients read JSON numbers as floating point.
 create or replace function coordination._exact(p_value text, p_type regtype, p_for_clients boolean default false) returns text
 language sql stable set search_path from current as $$
@@ -51,7 +51,7 @@ language sql stable set search_path from current as $$
   where b.oid = coordination._base(p_type)
 $$;
 
--- An expression: the row of an alias as JSON, with these columns only.
+-- An expression: the row of an alias as JSON, with only these columns.
 create or replace function coordination._image(p_table regclass, p_alias text, p_columns text[]) returns text
 language sql stable set search_path from current as $$
   select format('(select row_to_json(x.*) from (select %s) x)', string_agg(format('%s as %I',
@@ -60,7 +60,7 @@ language sql stable set search_path from current as $$
   from coordination._columns(p_table) c where c.name = any (p_columns)
 $$;
 
--- A definition list for json_to_record, and the values that come out of it.
+-- A definition list for json_to_record, and the values to select from it.
 create or replace function coordination._definitions(p_table regclass, p_columns text[]) returns text
 language sql stable set search_path from current as $$
   select string_agg(format('%I %s', c.name, case when c.is_text then 'text' else c.type end), ', ')
@@ -107,8 +107,8 @@ begin
   return v_entity;
 end $$;
 
--- Checks and registers an entity.  Raises PC003 (no primary key), PC004 (a column's name is taken by the images), PC006 (name too long),
--- PC007 (another entity or table has it).
+-- Checks and registers an entity.  Raises PC003 (no primary key), PC004 (a column has a name that is reserved for images), PC006 (name
+-- too long), PC007 (the name or the table belongs to another entity).
 create or replace function coordination._register(p_table regclass, p_name text, p_role text) returns coordination.entity
 language plpgsql set search_path from current as $$
 declare
@@ -122,7 +122,7 @@ declare
     where i.indrelid = p_table and i.indisprimary);
   v_taken   text;
 begin
-  -- 63 bytes of an identifier, less AppEventRollbackFor.
+  -- 63 bytes of an identifier, minus AppEventRollbackFor.
   perform coordination._refuse_if(octet_length(p_name) > 44 or p_name !~ '^[[:alpha:]_][[:alnum:]_]*$',
     'PC006', format('invalid name of an entity: %s', left(p_name, 80)), 'letters, digits and underscores, 44 bytes at most');
   perform coordination._refuse_if(v_keys is null, 'PC003', format('table %s has no primary key', p_table),
@@ -134,8 +134,8 @@ begin
   perform coordination._refuse_if(v_taken is not null, 'PC004', format('column %s of table %s has a name that images use', v_taken, p_table),
     'rename the column');
   select * into v_entity from coordination.entity e where e.name = p_name;
-  -- Its table, even if it was renamed: a tracked table has the entity's triggers.  Another table does not replace a dropped one, since
-  -- events of that one may still be undone; a replica uses the table that it is given.
+  -- The table of the entity, even if it was renamed: a tracked table has the entity's triggers.  Another table does not replace a dropped
+  -- one, because events of the dropped one may still be undone; a replica uses the given table.
   perform coordination._refuse_if(v_entity.name is not null and (replace(v_entity.role, 'untracked', 'tracked') <> p_role or not coalesce(
     to_regclass(format('%I.%I', v_entity.schema_name, v_entity.table_name)) = p_table, v_entity.role = 'replica' or exists (
       select from pg_trigger t where t.tgrelid = p_table and t.tgfoid = to_regprocedure(format('coordination.%I()', 'capture_' || p_name))))),
@@ -173,7 +173,7 @@ begin
   end loop;
 end $$;
 
--- Parents before children: the level of an entity is one above those that it refers to.  In a cycle the levels
+-- Orders parents before children: the level of an entity is one above those that it refers to.  In a cycle the levels
 -- stop growing at the number of entities; cycles need deferrable constraints.
 -- `related`: entities that refer to it or that it refers to; their events keep their order.
 create or replace function coordination._order_entities() returns void
@@ -196,7 +196,7 @@ begin
   where s.name = e.name and s.related <> e.related;
 end $$;
 
--- Which entity refers to which other, by the foreign keys that this database has.
+-- The references between entities, by the foreign keys of this database.
 create or replace function coordination._references() returns table (child text, parent text)
 language sql stable set search_path from current as $$
   with known as materialized (

@@ -8,21 +8,21 @@
 -- For each of its events a group also contains all earlier ones in the order of the same entities.  So the order is kept, and the group
 -- is as large as necessary: an event of two entities includes the events that precede it in both.
 
--- Whether an event could be applied if it were the first: it is staged completely, and no decision is missing.
+-- Whether an event could be applied if it were the first: it is completely staged, and no decision is missing.
 create or replace function coordination._is_ready(p_event coordination.staging) returns boolean
 language sql immutable set search_path from current as $$
   select (p_event).staged >= (p_event).count
     and ((p_event).mode = 'replicate' and (p_event).outcome is null or (p_event).outcome is not distinct from 'commit')
 $$;
 
--- The events that must be applied together with the targets, in order.  `reach`: entities, those joined by foreign keys included, whose later
--- events come after these.  waits_for: one of them that is not ready; then there is no group yet.
+-- The events that must be applied together with the targets, in order.  `reach`: entities, including those joined by foreign keys, whose
+-- later events follow these.  waits_for: one of them that is not ready; then there is no group yet.
 create or replace function coordination._group(
   p_targets bigint[], p_wait text, out events bigint[], out reach text[], out upto bigint, out waits_for bigint)
 language plpgsql stable set search_path from current as $$
 declare
   v_event coordination.staging;
-  -- Entities whose relatives are already in reach; reach itself contains more.
+  -- Entities whose related entities are already in reach; reach itself contains more.
   v_seen  text[] := '{}';
 begin
   events := '{}';
@@ -60,7 +60,7 @@ declare
 begin
   v_group := coordination._group(v_targets, p_progress.wait);
   loop
-    -- One event at first, to show the earliest possible state; then twice as many each time, so that few tries are needed.
+    -- Starts with one event, to reach the earliest possible state; then doubles the number, so that few attempts are needed.
     select array_agg(f.event_id) into v_more from (
       select c.event_id from coordination.staging c
       left join coordination.staging w on w.event_id = c.cancels
@@ -82,7 +82,7 @@ begin
       return;
     end if;
   end loop;
-  -- The event itself is the cause; but later events may have repaired that, too.
+  -- The event itself is the cause, but later events may have repaired it.
   v_more := array(
     select s.event_id from coordination.staging s
     where s.position > p_event.position and s.entities && p_event.entities and coordination._is_ready(s)

@@ -15,7 +15,7 @@ begin
   return p_text;
 end $$;
 
--- The number of a type, such as DummyItem.Insert, made when it is new.
+-- The number of a type, such as DummyItem.Insert; a new type is inserted.
 create or replace function coordination._type(p_name text) returns integer
 language plpgsql set search_path from current as $$
 declare

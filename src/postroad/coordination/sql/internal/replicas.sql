@@ -1,4 +1,4 @@
--- Makes the functions that apply an entity's payloads, for the columns that both sides have.
+-- Creates the functions that apply an entity's payloads, for the columns that both sides have.
 -- Raises PC001 for an entity that is not kept here, PC012 for a column that is missing here.
 create or replace function coordination._ensure_replica(p_name text, p_columns text[]) returns coordination.entity
 language plpgsql set search_path from current as $$
@@ -9,7 +9,7 @@ declare
   v_missing text;
   v_values  jsonb;
 begin
-  -- The usual case costs one comparison.
+  -- Usually nothing has changed, which takes one comparison to check.
   if v_entity.applied = p_columns then return v_entity; end if;
   perform coordination._refuse_if(v_entity.role <> 'replica', 'PC001', format('entity %s is not kept here', p_name),
     'register it with coordination.replicate');

@@ -1,5 +1,5 @@
--- Undoes an event at the Writer.  True when it is Canceled afterwards; false when it was finished before, or when
--- rows were changed since and the policy is to refuse: then it stays Canceling, with an alert, and nothing was restored.
+-- Undoes an event at the Writer.  Returns true when it is Canceled afterwards; false when it was already finished, or when rows were
+-- changed since and the policy is to refuse: then it stays Canceling, with an alert, and nothing is restored.
 create or replace function coordination._cancel(p_event bigint, p_reason text) returns boolean
 language plpgsql set search_path from current as $$
 declare
@@ -17,14 +17,14 @@ begin
     update coordination."AppEvent" e set "AppEventStatusId" = coordination._status('Canceling'), "Reason" = p_reason where e."Id" = p_event;
     insert into coordination.history (event_id, states, by, note) values (p_event, '{Canceling}', 'writer', p_reason);
   else
-    -- Tried again: the reason of the cancellation, without what prevented the last rollback.
+    -- On a retry, the reason of the cancellation without the reason that prevented the last rollback.
     select h.note into v_reason from coordination.history h
     where h.event_id = p_event and h.states = '{Canceling}' and h.by = 'writer' order by h.at limit 1;
   end if;
   select min(e.on_conflict) into v_policy from coordination.entity e where e.name = any (v_event."Entities");
-  -- 'compensate' is smaller than 'refuse': one entity that compensates lets the event be compensated.
+  -- 'compensate' is smaller than 'refuse': the event is compensated if one of its entities is.
   begin
-    -- An open transaction must not block all decisions: the Coordinator sends this one again.
+    -- An open transaction must not block all decisions: the Coordinator will send this one again.
     if current_setting('lock_timeout') = '0' then
       perform set_config('lock_timeout', '500ms', true);
     end if;
@@ -53,9 +53,9 @@ begin
   return true;
 end $$;
 
--- Brings rows back to the before-image where they still equal the after-image, as an event of its own that Readers get
--- like any other.  Returns null, or what prevents it; then nothing was changed, unless p_compensate: then the columns that the
--- event set and that were not changed since are restored, and every such row is sent to Readers as it is now.
+-- Restores the before-image of rows that still equal the after-image, as a separate event that is sent to Readers.  Returns null, or the
+-- reason that prevents it; then nothing is changed, unless p_compensate: then the columns that the event set and that were not changed
+-- since are restored, and the current values of every such row are sent to Readers.
 create or replace function coordination._restore(p_event coordination."AppEvent", p_compensate boolean) returns text
 language plpgsql set search_path from current as $$
 declare
@@ -64,7 +64,7 @@ declare
   v_left   text := '';
   v_before text := current_setting('coordination.event', true);
 begin
-  -- Not part of whatever else this transaction does: one event for each that is undone.
+  -- Separate from the other changes of this transaction: one event for each event that is undone.
   perform set_config('coordination.event', '', true), set_config('coordination.mode', 'replicate', true),
     set_config('coordination.cancels', p_event."Id"::text, true),
     set_config('coordination.correlation_id', p_event."CorrelationId"::text, true);
@@ -94,7 +94,7 @@ begin
   if v_left <> '' and p_compensate then
     perform coordination._leave_rows(e, p_event) from coordination.entity e where e.name = any (p_event."Entities");
   elsif v_left = '' and coordination.current_event() is null then
-    -- There was nothing to restore, and Readers wait for the event that restores.
+    -- There was nothing to restore, but Readers wait for the restoring event.
     perform coordination._send_rows(e, p_event."Id", coordination._net(e), null)
     from coordination.entity e where e.name = any (p_event."Entities");
   end if;
@@ -113,14 +113,14 @@ language sql stable set search_path from current as $$
   order by u.place, case u.step when 'erase' then -e.level else e.level end, e.name
 $$;
 
--- Restores as much as possible if rows of others depend on some of the rows: every other row is restored.
--- Several rounds: a row can be deleted once the rows that refer to it are.  Rows in a cycle of references that others use stay.
+-- Restores as much as possible if other rows depend on some of the rows: every other row is restored.  This takes several rounds, because a
+-- row can be deleted once the rows that refer to it are deleted.  Rows in a cycle of references that others use stay.
 create or replace function coordination._restore_apart(p_event coordination."AppEvent") returns void
 language plpgsql set search_path from current as $$
 declare
   v_step    record;
   v_columns text[];
-  -- Versions from and to, of each range that is still to be restored.
+  -- The first and last version of each range that has yet to be restored.
   v_ranges  bigint[];
   v_first   bigint;
   v_last    bigint;
@@ -130,7 +130,7 @@ begin
   for v_round in 1 .. 3 loop
     v_done := 0;
     for v_step in select * from coordination._steps(p_event."Entities") s where not s.is_gone loop
-      -- Kept for all ranges: computing it takes as long as the event is large.
+      -- Kept for all ranges, because computing it takes long for a large event.
       drop table if exists pg_temp.coordination_net;
       execute format('create temporary table coordination_net on commit drop as %s', coordination._net(v_step.entity)) using p_event."Id";
       create unique index on pg_temp.coordination_net ("coordination version");
@@ -149,7 +149,7 @@ begin
           set constraints all immediate;
           v_done := v_done + v_count;
         exception when integrity_constraint_violation then
-          -- Each half apart.  Later rows first: they may refer to earlier ones.
+          -- Each half separately, later rows first, because they may refer to earlier ones.
           if v_first < v_last then
             v_ranges := array[(v_first + v_last) / 2 + 1, v_last, v_first, (v_first + v_last) / 2] || v_ranges;
           end if;

@@ -1,4 +1,4 @@
--- A query of the rows of one entity that an event changed, each once, with the event as $1.  Columns: "coordination before", the first
+-- A query of the rows of one entity that an event changed, once each, with the event as $1.  Columns: "coordination before", the first
 -- before-image; "coordination after", the last after-image, null if there is none; and the key.
 create or replace function coordination._net(p_entity coordination.entity) returns text
 language sql stable set search_path from current as $$
@@ -13,8 +13,8 @@ language sql stable set search_path from current as $$
     coordination._definitions(coordination._table(p_entity), (p_entity).key_columns))
 $$;
 
--- The columns that the table has now and that every image of the event has, too: a column that was added since is not changed.
--- A delete without a before-image has none: the row that it deleted was inserted by a cancelled event.
+-- The columns of the table that every image of the event also has: a column that was added since is not changed.  A delete without a
+-- before-image has no columns: the row that it deleted was inserted by a cancelled event.
 create or replace function coordination._columns_of(p_entity coordination.entity, p_event bigint) returns text[]
 language sql stable set search_path from current as $$
   select array(
@@ -25,16 +25,17 @@ language sql stable set search_path from current as $$
         and (p.before is not null or t."Operation" <> 'Delete')))
 $$;
 
--- An expression: whether two rows have the same values.  As text, so that every type can be compared; of values and not of images,
--- so that the settings of the session that wrote an image do not matter.
+-- An expression: whether two rows have the same values.  They are compared as text, so that every type can be compared; values are
+-- compared, not images, so that the settings of the session that wrote an image do not matter.
 create or replace function coordination._same(p_row text, p_other text, p_columns text[]) returns text
 language sql immutable set search_path from current as $$
   select coalesce(string_agg(format('%s.%I::text is not distinct from %s.%2$I::text', p_row, c, p_other), ' and '), 'true')
   from unnest(p_columns) c
 $$;
 
--- Restores rows of one entity that one event changed: p_step erase deletes those that the event made, p_step write writes others back.  Of the
--- rows of p_net, a query, with columns p_columns; by default of all.  Raises an integrity violation where rows of others depend on them.
+-- Restores rows of one entity that one event changed: p_step erase deletes the rows that the event created, p_step write restores the
+-- others.  p_net is a query of the rows, p_columns their columns; by default all rows.  Raises an integrity violation if other rows depend
+-- on them.
 create or replace function coordination._restore_entity(
   p_entity coordination.entity, p_event bigint, p_step text, p_compensate boolean, p_columns text[] default null, p_net text default null,
   out wanted integer, out done integer)
@@ -77,7 +78,7 @@ begin
     done := done + v_more;
   end if;
   if p_compensate and done < wanted and p_step = 'write' and v_others <> '{}' then
-    -- Rows that others changed since: of the columns that the event set, those that still have its value are restored.
+    -- For rows that were changed since, the columns that the event set are restored if they still have its value.
     execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n."coordination before") as r (%s) %s '
       'where n."coordination before" is not null and n."coordination after" is not null and %s and not (%s) and not (%s)',
       v_table, coordination._list(v_others),
@@ -90,8 +91,8 @@ begin
   end if;
 end $$;
 
--- Raises a foreign key violation if deleting the event's rows would delete or change rows of others: a reference that
--- cascades, or sets null, would not prevent it.  Children that the event inserted are already deleted.
+-- Raises a foreign key violation if deleting the event's rows would delete or change other rows: a reference that cascades, or sets null,
+-- would not prevent it.  Children that the event inserted are already deleted.
 -- Locks the rows first, so that no further child can refer to them.
 create or replace function coordination._refuse_cascade(
   p_entity coordination.entity, p_event bigint, p_columns text[], p_net text) returns void
@@ -131,14 +132,14 @@ begin
   end loop;
 end $$;
 
--- Rows of a cancelled event that were changed since are sent to Readers as they are now.  A later event that is still open
--- must not bring the cancelled values back: its before-images are set to the values before the cancelled event.  Later events are those
+-- Sends the current values of rows of a cancelled event that were changed since to Readers.  A later event that is still open must not
+-- restore the cancelled values: its before-images are set to the values before the cancelled event.  Later events are those
 -- that changed the row later, published or not, except the restoring event.
 create or replace function coordination._leave_rows(p_entity coordination.entity, p_event coordination."AppEvent") returns void
 language plpgsql set search_path from current as $$
 begin
   if to_regclass(format('%I.%I', (p_entity).schema_name, (p_entity).table_name)) is null then return; end if;
-  -- Images that are rewritten one by one need rows of their own.
+  -- Images that are rewritten one by one need separate rows.
   with packed as (
     delete from coordination.payload p using coordination."AppEvent" e, coordination."AppEventType" t
     where e."Id" = p.event_id and e."FinishedAt" is null and e."Id" <> p_event."Id" and p.count is not null
@@ -173,8 +174,8 @@ begin
   perform coordination._send_rows(p_entity, p_event."Id", coordination._net(p_entity), null);
 end $$;
 
--- Writes rows as they are now into this transaction's event, so that Readers agree: rows that are there as updates, those that are
--- gone as deletes.  p_keys is a query of their keys, with an event as $1.  An update has its own image as before-image: cancelling it
+-- Writes the current state of rows into this transaction's event, so that Readers have the same: existing rows as updates, missing ones as
+-- deletes.  p_keys is a query of their keys, with an event as $1.  An update has its own image as before-image: cancelling it
 -- changes nothing.  p_changed: the columns that Readers do not have yet; null: all.
 create or replace function coordination._send_rows(
   p_entity coordination.entity, p_event bigint, p_keys text, p_changed text[]) returns void

@@ -1,4 +1,4 @@
--- Entities: tracked by the Writer, kept as a replica by the Reader, or untracked: no longer captured, but events of it are still kept.
+-- Entities: tracked by the Writer, kept as a replica by the Reader, or untracked: no longer captured, but with events that are still kept.
 create table coordination.entity (
   name           text primary key,
   role           text not null,
@@ -6,7 +6,7 @@ create table coordination.entity (
   table_name     text not null,
   key_columns    text[] not null,
   columns        text[] not null,
-  -- What a Reader takes from the Writer's columns; null until the first payload names them.
+  -- The Writer's columns that a Reader uses; null until the first payload names them.
   applied        text[],
   version        integer not null default 1,
   mode           text not null default 'replicate',
@@ -15,7 +15,7 @@ create table coordination.entity (
   -- Parents come before their children, by foreign keys.
   level          integer not null default 0,
   registered_at  timestamptz not null default pg_catalog.clock_timestamp(),
-  -- Joined to it by a foreign key, in either direction.
+  -- Entities joined to it by a foreign key, in either direction.
   related        text[] not null default '{}',
   constraint entity_role_is_known check (role in ('tracked', 'untracked', 'replica')),
   constraint entity_mode_is_known check (mode in ('replicate', 'two-phase')),

@@ -8,7 +8,7 @@ create table coordination."AppEvent" (
   "AppEventTypeId"   integer not null,
   "AppEventStatusId" integer not null default 1,
   "Mode"             text not null default 'replicate',
-  -- Given when the event is published, in commit order; a Reader's cursor is a position.
+  -- Assigned when the event is published, in commit order; a Reader's cursor is a position.
   "Position"         bigint,
   "PayloadCount"     integer,
   "Entities"         text[],
@@ -21,7 +21,7 @@ create table coordination."AppEvent" (
   "Number"           bigint,
   -- The W3C trace context of the transaction that made the event.
   "TraceParent"      text,
-  -- Drawn when the Writer's transaction begins to commit, from the numbers of payloads.
+  -- Drawn from the numbers of payloads when the Writer's transaction begins to commit.
   "CommitNumber"     bigint,
   constraint event_mode_is_known check ("Mode" in ('replicate', 'two-phase'))
 ) with (fillfactor = 85);
@@ -36,12 +36,12 @@ create sequence coordination.position;
 create sequence coordination.publisher_waits;
 create sequence coordination.number;
 
--- Up to where events are finished elsewhere, as last reported; read by retention.
+-- The positions up to which events are finished elsewhere, as last reported; read by retention.
 create table coordination.acknowledged (
   is_only     boolean primary key default true check (is_only),
   -- At the Writer: every reader has finished.
   finished_to bigint not null default 0,
-  -- At the Writer: events up to here may have been removed; a Reader that wants them takes a snapshot.
+  -- At the Writer: events up to here may have been removed; a Reader that needs them takes a snapshot.
   purged_to   bigint not null default 0,
   -- At the Coordinator: the Writer has received every outcome.
   writer_to   bigint not null default 0

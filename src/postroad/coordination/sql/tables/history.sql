@@ -1,5 +1,5 @@
--- Append-only: which states an event went through, when, at which reader, where its own row does not show it.  One row per
--- transaction, which may pass several states.  The view event_history has one line for each state, those of the event's row included.
+-- Append-only: the states of an event, with time and reader, as far as its own row does not show them.  One row per transaction, which may
+-- pass several states.  The view event_history has one line for each state, including those of the event's row.
 create table coordination.history (
   event_id bigint not null,
   reader   text,

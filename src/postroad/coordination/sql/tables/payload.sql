@@ -1,24 +1,24 @@
--- The changed rows of an event: both images as JSON, with the columns that are present only.  Rows that one statement changed share a
+-- The changed rows of an event: both images as JSON, with only the columns that are present.  Rows that one statement changed share a
 -- row here, up to a thousand: then the images are arrays.  The view payload_row has one row for each changed row; the views
 -- "AppEventPayload", "AppEventCommitFor…" and "AppEventRollbackFor…" show them as the seed names them.
--- No foreign key to the event: it would be asked once per row, and rows come and go with their event only.
+-- There is no foreign key to the event: it would be checked once per row, and payloads are only inserted and deleted with their event.
 create table coordination.payload (
   event_id bigint not null,
-  -- Of the first changed row.
+  -- The number of the first changed row.
   sequence integer not null,
-  -- Drawn when the rows are changed, so it also is the version of the first of them; the others count on from it.
+  -- Drawn when the rows are changed, so it is also the version of the first row; the others follow it.
   id       bigint not null,
   type_id  integer not null,
   after    json,
   before   json,
   -- The columns that an update changed: at a Reader as the Writer sent them, at the Writer only where `before` was rewritten since.
   changed  text[],
-  -- How many changed rows; null: one, whose images are objects.
+  -- The number of changed rows; null: one, whose images are objects.
   count    integer,
   constraint payload_is_numbered_in_its_event primary key (event_id, sequence)
 );
 -- Compressing arrays of images would take longer than writing them.
 alter table coordination.payload alter column after set storage external, alter column before set storage external;
 create sequence coordination.payload_id increment by 1000;
--- The payloads of a page: what they are, and their images as JSON arrays, before-images of updates only.
+-- The payloads of a page: their descriptions, and their images as JSON arrays, with before-images only for updates.
 create type coordination.page as (rows jsonb, afters text[], befores text[]);

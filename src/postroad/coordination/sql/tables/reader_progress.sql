@@ -1,4 +1,4 @@
--- When a reader finished the events after one position up to another.
+-- The time when a reader finished the events between two positions.
 create table coordination.reader_progress (
   reader      text not null,
   finished_to bigint not null,

@@ -1,4 +1,4 @@
--- Readers that were removed: their reports count again after a snapshot.
+-- Readers that were removed; their reports are accepted again after a snapshot.
 create table coordination.removed_reader (
   name       text primary key,
   generation integer not null,

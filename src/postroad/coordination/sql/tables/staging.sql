@@ -2,22 +2,22 @@
 create table coordination.progress (
   is_only     boolean primary key default true check (is_only),
   position    bigint not null default 0,
-  -- Of the event after that position: how many of its payloads are staged.
+  -- The number of staged payloads of the event after that position.
   sequence    integer not null default 0,
-  -- Events that a snapshot held already although they had no position yet.
+  -- Events that a snapshot contained before they had a position.
   included    bigint[] not null default '{}',
   has_snapshot boolean not null default false,
   wait        text not null default 'entity',
   max_attempts integer not null default 5,
   has_checks  boolean not null default false,
-  -- Entities of the Writer that this Reader does not want.
+  -- Entities of the Writer that this Reader ignores.
   ignored     text[] not null default '{}',
   -- The Writer's columns by entity, as its last page named them.
   columns     jsonb not null default '{}',
   told_at     timestamptz not null default pg_catalog.clock_timestamp(),
-  -- How many snapshots were taken; reports from before the last one no longer count.
+  -- The number of snapshots taken; reports from before the last one are ignored.
   generation  integer not null default 0,
-  -- The Coordinator had forgotten this Reader.
+  -- Whether the Coordinator had removed this Reader.
   needs_snapshot boolean not null default false,
   constraint wait_is_known check (wait in ('entity', 'all'))
 );

@@ -1,5 +1,5 @@
--- The status lists of the seed with its numbers; what its text uses and its lists lack is added at the end.
--- Rank is the order of the states: a state is only ever left for one of higher rank.
+-- The status lists of the seed with its numbers; states that its text uses but its lists lack are added at the end.  Rank is the order of
+-- the states: a state only changes to one of higher rank.
 create table coordination."AppEventStatus" (
   "Id"   integer primary key,
   "Name" varchar(50) not null constraint event_status_is_named_once unique,

@@ -14,7 +14,7 @@ create table coordination."WriterEvent" (
   "Deadline"         timestamptz,
   "ReceivedAt"       timestamptz not null default pg_catalog.clock_timestamp(),
   "FinishedAt"       timestamptz,
-  -- Why the Writer has not restored a cancelled event; until it has, the event is Canceling.
+  -- Why the Writer has not restored a cancelled event; until then the event is Canceling.
   "RollbackReason"   text,
   "PublishedAt"      timestamptz
 );
@@ -27,16 +27,16 @@ create index "WriterEvent_rollback_idx" on coordination."WriterEvent" ("Position
 create table coordination.reader (
   name        text primary key,
   is_voter    boolean not null default true,
-  -- Everything up to this position is finished there: one number acknowledges all.
+  -- Everything up to this position is finished at the reader: one number acknowledges all events.
   finished_to bigint not null default 0,
   joined_at   timestamptz not null default pg_catalog.clock_timestamp(),
   heard_at    timestamptz not null default pg_catalog.clock_timestamp(),
   asked_at    timestamptz,
-  -- Snapshots that it has taken, as last reported.
+  -- The number of snapshots that the reader has taken, as last reported.
   generation  integer not null default 0
 );
 
--- The reports of a reader about single events: its vote, that it waits, that it is parked.
+-- The reports of a reader about single events: its vote, or that the event waits or is parked.
 create table coordination.reader_event (
   event_id bigint not null,
   reader   text not null references coordination.reader on delete cascade,

@@ -1,4 +1,5 @@
--- Writes what a statement changed in {table} into its transaction's event, up to a thousand rows or about four million bytes to a row of payload.
+-- Writes the rows that a statement changed in {table} into its transaction's event, up to a thousand rows or about four million bytes per
+-- row of payload.
 create or replace function coordination.{function}() returns trigger
 language plpgsql security definer set search_path from current {settings} as $capture$
 declare
@@ -11,7 +12,7 @@ begin
   elsif tg_op = 'DELETE' then
     {deleted};
   elsif (tg_op = 'UPDATE' or not v_current.v_is_new) and coordination._changes_again(tg_relid) then
-    -- The rows as they are now: what changed them again was captured already, so an inserted row is not the first of its event.
+    -- Reads the current rows: the change that followed was already captured, so an inserted row is not the first of its event.
     if tg_op = 'INSERT' then
       {inserted_again};
     else

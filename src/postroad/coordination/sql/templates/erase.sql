@@ -1,4 +1,4 @@
--- Erases from {table} the rows whose last payload is a delete.
+-- Deletes from {table} the rows whose last payload is a delete.
 create or replace function coordination.{erase}(p_page coordination.page, p_events bigint[]) returns void
 language plpgsql set search_path from current as $erase$
 begin

@@ -1,6 +1,6 @@
 select count(*) into v_count from (select from {rows} limit 2) r;
     if v_count = 1 then
-      -- The usual case; a row whose key was changed is two.
+      -- The usual case; a row whose key was changed counts as two.
       insert into coordination.payload (event_id, sequence, id, type_id, count, after, before)
       select v_current.v_event, v_current.v_from + row_number() over ({order}), nextval('coordination.payload_id'), c.type_id, 1,
         json_build_array(c.after), case when c.type_id <> {insert} then json_build_array(c.before) end

@@ -1,4 +1,5 @@
--- The history with one line for each state.  What every event passes is not stored: the rows of events, and readers' progress, have its times.
+-- The history with one line for each state. States that every event passes are not stored: their times are in the rows of events and in
+-- readers' progress.
 create or replace view coordination.event_history as
 select h.event_id, h.reader, s.state, h.at, h.by, h.note, s.place
 from coordination.history h cross join lateral unnest(h.states) with ordinality s (state, place)
@@ -20,7 +21,7 @@ from (
   cross join lateral (values ('{Created}'::text[], e."Date", 'writer'), ('{Saving}', e."PublishedAt", 'writer'),
     ('{Saved,Activated}', e."ReceivedAt", 'coordinator'),
     (array[coordination._status_name(e."AppEventStatusId")], e."FinishedAt", 'coordinator')) v (states, at, by)
-  -- A Writer or a Reader in the same database has the times itself.
+  -- A Writer or a Reader in the same database has the times.
   where v.by = 'coordinator' or not exists (select from coordination."AppEvent" a where a."Id" = e."Id" and a."Number" is null)
   union all
   select e."Id", r.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', p.at, 'reader'
