@@ -1,4 +1,4 @@
-"""A keeper at work: a task makes the calls that are due, another one watches deadlines."""
+"""Runs a keeper: one task makes the calls that are due, another one watches deadlines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Holder(Service, Generic[K, L]):
 
     `extend` is called with leases by key and returns the keys that are lost; `ack` acks the leases
     and logs those that were lost. Their `transient` errors are logged and the call is repeated;
-    any other error is a defect and ends the holder, and with it the supervisor. `on_lost` is called
+    any other error ends the holder, and with it the supervisor. `on_lost` is called
     for each held lease that is lost; it must not block.
     """
 
@@ -63,7 +63,7 @@ class Holder(Service, Generic[K, L]):
         self._transient = transient
         self._deadlines = Deadlines(keeper, on_lost)
         self._backoff = Backoff()
-        # The time for `claim`, to be read before the leases are asked for.
+        # The time for `claim`, to be read before the leases are requested.
         self.now = keeper.clock
         self.holds = keeper.holds
         self.keys = keeper.keys

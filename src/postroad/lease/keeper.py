@@ -17,7 +17,7 @@ EXTENSIONS_PER_TTL = 3
 
 
 def lost_tokens(held: Iterable[tuple[str, int]], lost: Iterable[str]) -> set[int]:
-    """Return the tokens of lost leases, from the iids that the bus named.
+    """Return the tokens of lost leases, given the iids that the bus has returned.
 
     A message whose lease was lost may have been leased again by the same holder; then the older
     lease, the one with the smaller token, is the lost one.
@@ -34,8 +34,8 @@ def lost_tokens(held: Iterable[tuple[str, int]], lost: Iterable[str]) -> set[int
 class Keeper(Generic[K, L]):
     """The leases of one holder, by key: their deadlines, and which call is due.
 
-    `ack_delay` is the longest time that a finished lease waits for others to be acked with it;
-    `ack_batch` of them are acked without waiting.
+    `ack_delay` is the longest time that a finished lease waits to be acked with others; `ack_batch`
+    of them are acked without waiting.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Keeper(Generic[K, L]):
         self._extend_at = clock() + self._ttl_seconds / EXTENSIONS_PER_TTL
 
     def claim(self, leases: Iterable[tuple[K, L]], since: float) -> bool:
-        """Keep new leases; `since` is the time before they were asked for.
+        """Keep new leases; `since` is the time before they were requested.
 
         Returns whether these are the first ones, whose deadline is not watched yet.
         """
@@ -81,7 +81,7 @@ class Keeper(Generic[K, L]):
             return list(self._held)
 
     def finish(self, key: K) -> bool:
-        """Note that the work is done; a lease that is not held is ignored.
+        """Record that the work is done; a lease that is not held is ignored.
 
         Returns whether the time of the next ack has changed.
         """
@@ -99,7 +99,7 @@ class Keeper(Generic[K, L]):
             return False
 
     def release(self, key: K) -> L | None:
-        """Extend a lease no more; return it, None if it is not held."""
+        """Stop extending a lease; return it, None if it is not held."""
         with self._lock:
             held = self._held.pop(key, None)
         return None if held is None else held[0]
@@ -121,7 +121,7 @@ class Keeper(Generic[K, L]):
         return max(0.0, min(self._ack_at, self._extend_at) - self.clock())
 
     def to_extend(self) -> dict[K, L]:
-        """Return the leases to extend if that is due; `extended` takes the answer."""
+        """Return the leases to extend if an extension is due; pass the answer to `extended`."""
         with self._lock:
             if self.clock() < self._extend_at:
                 return {}
@@ -141,9 +141,9 @@ class Keeper(Generic[K, L]):
         return gone
 
     def to_ack(self, *, is_due: bool = False) -> dict[K, L]:
-        """Return the finished leases if acking is due, or given that it is.
+        """Return the finished leases if acking is due or requested.
 
-        `acked` or `ack_failed` takes the answer.
+        Pass the answer to `acked` or `ack_failed`.
         """
         with self._lock:
             if not self._finished or not (is_due or self.clock() >= self._ack_at):
@@ -160,7 +160,7 @@ class Keeper(Generic[K, L]):
                 self._acking.pop(key, None)
 
     def ack_failed(self, keys: Iterable[K], retry_seconds: float = 0.0) -> None:
-        """Ack these leases again, after that time."""
+        """Ack these leases again after a delay."""
         with self._lock:
             failed = {key: self._acking.pop(key) for key in keys if key in self._acking}
             self._finished = failed | self._finished
@@ -176,7 +176,7 @@ class Keeper(Generic[K, L]):
     def expire(self) -> list[L]:
         """Drop the held leases whose deadline has passed, and return them.
 
-        A finished lease is acked all the same: its token refuses what has become another's.
+        A finished lease is still acked: its token is refused if another holder has the message.
         """
         now = self.clock()
         with self._lock:
