@@ -38,5 +38,5 @@ class Backoff:
         return longest * self._chance()
 
     def reset(self) -> None:
-        """Forget the failures after a success."""
+        """Reset the delay after a success."""
         self._failures = 0

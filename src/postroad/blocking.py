@@ -1,4 +1,4 @@
-"""One code for callers that await and callers that block.
+"""The same code for callers that await and callers that block.
 
 The code is written as coroutines. A caller that blocks runs them with `finish`: on blocking
 connections, events and threads nothing in them is ever suspended, so they need no event loop.
@@ -25,7 +25,7 @@ def finish(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def resolved(value: Awaitable[T] | T) -> T:
-    """Return the result of a call: awaited, or of a blocking one as it is."""
+    """Return the result of a call, awaited if necessary."""
     return await value if isinstance(value, Awaitable) else value
 
 

@@ -58,7 +58,7 @@ class PostroadError(Exception):
         self.facts = facts
 
     def __getattr__(self, name: str) -> Any:
-        # Only reached when normal look-up fails; `facts` itself is absent while unpickling.
+        # Only called when normal lookup fails; `facts` itself is absent while unpickling.
         facts = self.__dict__.get("facts", {})
         if name in facts:
             return facts[name]

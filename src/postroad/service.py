@@ -1,4 +1,4 @@
-"""One interface for everything that runs for long: start, ready, stop.
+"""One interface for everything that runs in the background: start, ready, stop.
 
 `Service` is a task. `LoopThread` runs one in a thread with its own event loop, for callers that
 block.
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 async def first_of(
     *waits: asyncio.Task[Any] | asyncio.Event, timeout_seconds: float | None = None
 ) -> None:
-    """Wait until a task has ended or an event is set, at most that long; the tasks go on."""
+    """Wait until a task has ended, an event is set or the time is up; the tasks continue."""
     tasks = {
         one if isinstance(one, asyncio.Task) else asyncio.create_task(one.wait()) for one in waits
     }
@@ -49,7 +49,7 @@ async def first_of(
 class Signals:
     """Named events that tests wait for instead of sleeping.
 
-    In production nothing listens, and `emit` only reads an empty dictionary.
+    In production there are no listeners, and `emit` only reads an empty dictionary.
     """
 
     def __init__(self) -> None:
@@ -95,12 +95,12 @@ class AutoResetEvent:
         if self._thread_id == threading.get_ident():
             _resolve(waiter)
             return
-        # Without its loop nothing waits any more.
+        # If the loop is closed, nothing waits any more.
         with contextlib.suppress(RuntimeError):
             waiter.get_loop().call_soon_threadsafe(_resolve, waiter)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait until the event is set, at most that long."""
+        """Wait until the event is set, at most `seconds`."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._thread_id, self._waiter = threading.get_ident(), waiter
@@ -127,7 +127,7 @@ class Service:
         self.name = name or type(self).__name__
         self.signals = Signals()
         self.stopping = asyncio.Event()
-        # What `run` may wait for besides; also set when it is asked to stop.
+        # An event that `run` may wait for; also set when the service is asked to stop.
         self.changed = AutoResetEvent()
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -147,7 +147,7 @@ class Service:
         """Begin to run in the background; a second call does nothing."""
         if self._task is None and not self.stopping.is_set():
             self._task = asyncio.create_task(self._guarded(), name=self.name)
-            # Its error is logged and kept: the event loop need not report it once more.
+            # Its error is logged and kept, so the event loop need not report it again.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def supervise(self, *services: Service) -> None:
@@ -160,7 +160,7 @@ class Service:
     async def stop_supervised(self, timeout_seconds: float | None = None) -> None:
         """Stop the supervised services, the last one first; their errors are already reported.
 
-        One that has not ended after the timeout is cancelled.
+        A service that has not ended after the timeout is cancelled.
         """
         while self._supervises:
             service = self._supervises.pop()
@@ -183,7 +183,7 @@ class Service:
         self.changed.set()
 
     def fail(self, error: BaseException) -> None:
-        """Stop the service, which then fails with this error; the first one counts."""
+        """Stop the service, which then fails with this error; only the first error is kept."""
         if self._failure is None:
             self._failure = error
         self.request_stop()
@@ -200,7 +200,7 @@ class Service:
             await asyncio.shield(self._task)
 
     def cancel(self) -> None:
-        """End the service without waiting for what it does now."""
+        """End the service without waiting for its current work."""
         self.request_stop()
         if self._task is not None:
             self._task.cancel()
@@ -220,14 +220,14 @@ class Service:
         return self._task.done()
 
     async def has_ended(self, timeout_seconds: float | None = None) -> bool:
-        """Wait that long for the end of the service; return whether it came. Raises nothing."""
+        """Wait for the end of the service; return whether it came in time. Never raises."""
         if self._task is None:
             return True
         done, _ = await asyncio.wait({self._task}, timeout=timeout_seconds)
         return bool(done)
 
     async def pause(self, seconds: float) -> bool:
-        """Wait that long or until the service is to stop; return whether it is to stop."""
+        """Wait for `seconds` or until the service is to stop; return whether it is to stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
@@ -247,7 +247,7 @@ class Service:
             is_own = self._task is not None and self._task.cancelling() > 0
             if is_own and (self._reports_to is None or self.stopping.is_set()):
                 raise
-            # Cancelled by its own code, or it awaited a task that was cancelled.
+            # Its own code was cancelled, or it awaited a task that was cancelled.
             failure = RuntimeError(f"{self.name} was cancelled")
             self._report_failure(failure)
             raise failure from cancelled
@@ -267,7 +267,7 @@ class Service:
             logger.error("service_failed", extra={"service": self.name}, exc_info=failure)
         if self._failure is None:
             self._failure = failure
-        # Callers that wait for the service must not wait for ever.
+        # Callers that wait for the service must not wait forever.
         self.request_stop()
         if self._reports_to is not None:
             self._reports_to.fail(failure)
@@ -307,7 +307,7 @@ class Together(Service):
 
 
 class LoopThread:
-    """A thread with an event loop that runs a service; the methods of the service, which block."""
+    """Runs a service in a thread with an event loop; the methods are the same, but block."""
 
     def __init__(self, service: Service) -> None:
         self.name = service.name
@@ -337,7 +337,7 @@ class LoopThread:
         """Ask the service to stop, without waiting for it; from any thread or signal handler."""
         self.stopping.set()
         if self._loop is not None:
-            # Without its loop it has ended.
+            # If the loop is closed, the service has ended.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._service.request_stop)
 
@@ -380,7 +380,7 @@ class LoopThread:
         try:
             return future.result()
         finally:
-            # For a caller that was interrupted; otherwise it is done.
+            # For a caller that was interrupted; otherwise the call has ended.
             future.cancel()
 
     def _work(self) -> None:
@@ -396,7 +396,7 @@ class LoopThread:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         if self.stopping.is_set():
-            # Requested before there was a loop.
+            # The stop was requested before the loop existed.
             return
         async with self._service:
             self._is_ready.set()
@@ -436,7 +436,7 @@ class OnDemand(Generic[S]):
 
 
 class OnDemandThread(Generic[S]):
-    """The same for callers that block: the service runs in a thread, and any thread may use it."""
+    """`OnDemand` for callers that block: the service runs in a thread; any thread may use it."""
 
     def __init__(self, make: Callable[[], S]) -> None:
         self._make = make
@@ -453,7 +453,7 @@ class OnDemandThread(Generic[S]):
         with self._lock:
             running, self._running = self._running, None
         if running is not None:
-            # Stopped before it has begun, it would not finish what it was given.
+            # A service that is stopped before it has begun would not finish its calls.
             running[0].ready()
             running[0].stop()
 

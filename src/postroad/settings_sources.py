@@ -154,7 +154,7 @@ def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, 
 
 def _shown(name: str, value: Any) -> Any:
     if isinstance(value, SecretStr):
-        # Of a database URL only the password is hidden, any other secret completely.
+        # In a database URL only the password is hidden; any other secret is hidden completely.
         if name.endswith("database_url"):
             return masked_database_url(value.get_secret_value())
         return "***"

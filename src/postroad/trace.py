@@ -3,7 +3,7 @@
 ```
 request, traceparent: 00-<trace>-<span>-01
    └─ post: header traceparent of the message, same trace, new span
-        └─ handler: what it posts has the same trace again
+        └─ handler: its posts have the same trace again
 ```
 
 Handlers run inside `following(…)`; posts made there continue the trace. The carrier is read only
@@ -46,7 +46,7 @@ def new() -> str:
 
 
 def current() -> str | None:
-    """Return the trace context of what is being handled; None when nothing is followed."""
+    """Return the trace context of the current request or message; None if there is none."""
     for source in _sources:
         if (found := source()) is not None:
             return found
@@ -58,7 +58,7 @@ def current() -> str | None:
 
 
 def line() -> str:
-    """Return the trace for SQL, where a setting always has a value: empty for none."""
+    """Return the trace as a text for SQL; empty if there is none."""
     return current() or ""
 
 

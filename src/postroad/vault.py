@@ -37,7 +37,7 @@ class KeyMissing(VaultError, kind="unavailable"):
 
 
 class SealBroken(VaultError, kind="refused"):
-    """No key opens this value: it was sealed with another key, or changed."""
+    """No key can decrypt this value: it was sealed with another key, or changed."""
 
 
 def new_key() -> str:

@@ -48,8 +48,6 @@ _XID = (
     "; select pg_current_xact_id_if_assigned()::text as xid,"
     " current_setting('mbus.taken', true), mbus.now()"
 )
-# Fails unless the transaction is that of the batch, or that one was committed: work that a handler
-# did in another transaction must not be committed when the batch was rolled back.
 _CHECK = (
     "select 1 / (pg_current_xact_id_if_assigned() is not distinct from '{0}'::xid8"
     " or pg_xact_status('{0}'::xid8) = 'committed')::int as is_checked; "
@@ -62,7 +60,7 @@ def was_committed(xid: str | None) -> Call[bool | None]:
 
 
 class BatchSize:
-    """How many messages are taken together: many while handlers are fast, few while slow.
+    """The number of messages taken together: many while handlers are fast, few while they are slow.
 
     Messages that are taken together are committed together, and other workers cannot take them
     until then. So the size is chosen such that a batch takes a tenth of a second.
@@ -86,7 +84,7 @@ class BatchSize:
         self.amount = max(self._least, min(self._limit, max(width, fitting), 2 * self.amount or 1))
 
     def isolate(self) -> None:
-        """Take as few messages as possible next, so that no others are affected by a failure."""
+        """Take as few messages as possible next, so that a failure affects no other messages."""
         self.amount = self._least
 
     def halve(self, count: int) -> None:
@@ -95,10 +93,11 @@ class BatchSize:
 
 
 class Sharing:
-    """How many connections the concurrent handlers of one registration share.
+    """The number of connections that the concurrent handlers of one registration share.
 
-    Few while a transaction of many handlers ends within the time of a batch; more, up to one per
-    handler, while handlers take longer or use the transaction exclusively for long.
+    There are few while a transaction of many handlers ends within the time of a batch, and more, up
+    to one per handler, while handlers take longer or use the transaction exclusively for a long
+    time.
     """
 
     def __init__(self, handler: Handler) -> None:
@@ -113,16 +112,16 @@ class Sharing:
 
     @property
     def width(self) -> int:
-        """How many handlers run concurrently in one transaction.
+        """The number of handlers that run concurrently in one transaction.
 
-        Enough that the other connections keep all handlers busy while one commits.
+        It is large enough for the other connections to keep all handlers busy while one commits.
         """
         if self._has_batches or self.connections >= self._concurrency:
             return 1
         return math.ceil(self._concurrency / max(1, self.connections - 1))
 
     def grow(self, connections: int, now: float) -> bool:
-        """Add connections after a slow batch that had these; return whether there are more."""
+        """Add connections after a slow batch with this number; return whether there are more."""
         if connections == self.connections:
             self.connections = min(self._most, 2 * connections)
             self._grown_at = now
@@ -163,7 +162,7 @@ class Batch:
 
     @property
     def amount(self) -> int:
-        """How many messages to take next."""
+        """The number of messages to take next."""
         return self._size.amount
 
     def statement(self, *, is_last: bool = False) -> str:

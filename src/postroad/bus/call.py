@@ -68,7 +68,7 @@ class Call(Generic[T]):
         is_atomic: it must not be committed before its result has been read.
         wakes: queues whose workers are notified after it.
         reshapes: the queue whose payload may be different afterwards.
-        makes: the payload of the queue whose name is the result.
+        makes: the payload of the new queue, whose name is the result.
         needs_session: it depends on the session of the caller's connection.
         parts: the calls of a transaction, instead of a statement; `read` joins their results.
     """

@@ -69,11 +69,11 @@ def post(
 ) -> OfQueue[str]:
     """Post one message and return its iid.
 
-    In the caller's transaction when the bus has the caller's connection: the message exists
-    once that commits. Otherwise it is durable on return, and waiting workers are notified.
-    Headers with a meaning for the bus: priority, group, dedup_key, dedup_window, unique_key,
-    unique_until, debounce, max_debounce; with a key that repeats, the iid is that of the message
-    that has it. Raises QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
+    In the caller's transaction when the bus has the caller's connection: the message exists once
+    that commits. Otherwise it is durable on return, and waiting workers are notified. Headers with
+    a meaning for the bus: priority, group, dedup_key, dedup_window, unique_key, unique_until,
+    debounce, max_debounce; if the key is already in use, the iid of its message is returned. Raises
+    QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
     """
     return OfQueue(
         queue,
@@ -241,7 +241,7 @@ def take(iid: str, consumer: str | None = None) -> OfQueue[Message | None]:
 
 
 def peek(queue: str, iid: str | None = None) -> Call[bool]:
-    """Return whether the queue has a message, this one or any. Read-only."""
+    """Return whether the queue has this message, or any message. Read-only."""
     return Call(f"select {function('peek', queue)}(msgid => %s)", (iid,), rows.value, queue)
 
 
@@ -349,7 +349,7 @@ def ack(message: Leased) -> Call[None]:
 def ack_many(messages: Sequence[Leased], consumer: str | None = None) -> Call[list[str]]:
     """Finish many leased messages; return the iids whose lease was lost.
 
-    With the consumer's name, which is quicker, all must be of one queue and of that consumer.
+    Faster with the name of a consumer; all messages must then belong to it and to one queue.
     """
     if consumer is None or not messages:
         return sql(list[str], "ackn", **_tokens(messages))

@@ -1,4 +1,4 @@
-"""Calls for dead messages: delivered again, as they were or edited."""
+"""Calls that redrive dead messages, unchanged or edited."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def redrive(queue: str, consumer: str | None = None, iid: str | None = None) -> Procedure[int]:
-    """Make dead messages ready again: of a queue, of one consumer, or one; return how many.
+    """Make dead messages ready again: of a queue, of one consumer, or one. Returns their number.
 
     Works in batches of 1,000, each in its own transaction unless the bus has the caller's
     connection. Expired messages stay in the dmq.
@@ -40,11 +40,11 @@ def redrive_edited(
     consumer: str | None = None,
     edited_by: str | None = None,
 ) -> OfQueue[int]:
-    """Redrive a dead message with other data or properties; None leaves them as they are.
+    """Redrive a dead message with other data or properties; None leaves them unchanged.
 
-    It keeps its iid, and its original is kept in mbus.dead_originals. Returns how many copies were
-    redriven, of all consumers or of one: 0 if it is not dead or has expired. Raises QueueNotFound,
-    ConsumerNotFound, WrongPayload, ForeignIid.
+    It keeps its iid, and its original is kept in mbus.dead_originals. Returns the number of
+    redriven copies, of all consumers or of one: 0 if it is not dead or has expired. Raises
+    QueueNotFound, ConsumerNotFound, WrongPayload, ForeignIid.
     """
 
     def build(payload: Payload) -> Call[int]:

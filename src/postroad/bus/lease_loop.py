@@ -39,7 +39,7 @@ from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
-# A message that was leased longer ago and has not begun is given back: another worker may be idle.
+# A message that was leased longer ago and not begun is given back, as another worker may be idle.
 MAX_AHEAD_SECONDS = 1.0
 
 Held = dict[int, HeldMessage]
@@ -62,7 +62,6 @@ class LeaseLoop(Service):
         self._wakeup = wakeup
         self._facts = handler.facts
         self._unfinished: Held = {}
-        # Calls whose handlers have not begun, by their first token, and when they were leased.
         self._unstarted: dict[int, tuple[MessageBatch[HeldMessage], float]] = {}
         self._is_abandoned = False
         keeper: Keeper[int, HeldMessage] = Keeper(
@@ -130,7 +129,7 @@ class LeaseLoop(Service):
                 await self.changed.wait(MAX_AHEAD_SECONDS)
                 continue
             since = self._holder.now()
-            # As many messages wait leased as are handled in the time of a batch.
+            # Lease ahead as many messages as are handled in the time of a batch.
             size.adjust(ahead - len(self._unfinished), since - began)
             amount = self._in_flight + size.amount - len(self._unfinished)
             try:
@@ -158,13 +157,12 @@ class LeaseLoop(Service):
 
     @property
     def _refill_at(self) -> int:
-        # A call costs the server as much as some hundred messages: a quarter is left while it runs.
         return self._in_flight + (self._size.amount + 3) // 4 - 1
 
     async def _release(self, before: float) -> None:
         """Give back messages that were leased before that time and have not begun."""
         late = Held()
-        # A runner that begins takes its call from here as well.
+        # Runners that begin take their calls from here, too.
         for token in list(self._unstarted):
             call, since = self._unstarted.get(token, ([], math.inf))
             if since >= before:

@@ -1,4 +1,4 @@
-"""What a worker measures of one consumer's messages, as histograms that are sent to the database.
+"""A worker's measurements for one consumer, as histograms that are sent to the database.
 
 The bounds are those of `mbus._bounds`. Values are collected per batch, without any I/O.
 """
@@ -32,7 +32,7 @@ _unread_headers = unread("headers")
 def _attempt(message: Message) -> int:
     if isinstance(message, LeasedMessage):
         return message.attempt
-    # Parsing takes longer than all that is measured, and few messages were tried before.
+    # Parsing would take longer than all measurements, and few messages have earlier attempts.
     given = _unread_headers(message)
     return 1 if isinstance(given, str) and '"attempts"' not in given else message.attempts + 1
 

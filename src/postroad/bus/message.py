@@ -21,7 +21,7 @@ class Message:
         iid: its permanent, globally unique id: `orders.4711@k3f9q2`.
         delayed_until: earliest time of delivery; None without delay.
         expires: latest time of delivery; None if it never expires.
-        received: ids of consumers that have received it, where the queue stores that.
+        received: ids of consumers that have received it, if the queue stores them.
         headers: seenby, source_db, destination, enqueue_time, and those of the sender.
         properties: values for selectors.
         data: the payload: a mapping (hstore), JSON value (jsonb), str (text) or bytes (bytea).

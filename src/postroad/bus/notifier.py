@@ -29,7 +29,7 @@ _FAILURES = (psycopg.Error, PoolClosed, PoolTimeout, BusError, OSError)
 
 
 class Notifier:
-    """Sends what was announced since it last sent, from a task that starts when it is needed.
+    """Sends announced notifications from a task that starts when it is needed.
 
     With `blocks` it is a thread without an event loop, of which gevent permits only one.
     """
@@ -85,7 +85,7 @@ class Notifier:
             await resolved(self._announced.wait())
             if self._blocks:
                 self._announced.clear()
-            # Other threads may add to it meanwhile.
+            # Other threads may add queues in the meantime.
             queues = sorted([self._pending.pop() for _ in range(len(self._pending))])
             if queues:
                 try:

@@ -342,7 +342,7 @@ async def cancel(
 ) -> bool:
     """Roll a saga back: steps that are done are compensated, in reverse order.
 
-    Returns False if it is being or was rolled back already. Raises SagaNotFound, SagaPastPivot,
+    Returns False if its rollback has already begun. Raises SagaNotFound, SagaPastPivot,
     SagaFinished.
 
     Example: postroad saga cancel 42 --reason "the customer called"
@@ -389,13 +389,13 @@ async def purge_messages(
     """
     given = {"qname": queue, "cname": consumer, "state": state}
     if search == "" and state == "ready":
-        # The queue's own consume function removes whole batches without looking up each iid.
+        # The queue's consume function removes whole batches without looking up each iid.
         return await AsyncBus(connection)._run(sql(int, "purge", **given, amt=len(iids)))
     return await _on_each(connection, "purge", iids, queue, **given)
 
 
 async def take(connection: AsyncConnection[Any], iid: str) -> bool:
-    """Remove a message for all consumers. Returns False if it is gone."""
+    """Remove a message for all consumers. Returns False if it no longer exists."""
     return await AsyncBus(connection).take(iid) is not None
 
 
@@ -415,7 +415,7 @@ async def _on_each(
 
 @contextmanager
 def _destination_known() -> Iterator[None]:
-    """Refuse the whole batch if its destination does not exist, not a message that is gone."""
+    """Refuse the whole batch if its destination does not exist; a missing message is no error."""
     try:
         yield
     except QueueNotFound as missing:

@@ -12,7 +12,7 @@ from postroad.bus.hstore import Hstore, array_literal, dump
 
 Hstores: TypeAlias = Hstore | Sequence[Hstore] | None
 
-# A number is seconds.
+# A number means seconds.
 Duration: TypeAlias = timedelta | float
 
 IDENTIFIER_BYTES = 63

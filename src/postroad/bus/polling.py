@@ -18,9 +18,9 @@ WARM_SECONDS = 1.0
 RECHECK_SECONDS = 1.0
 
 
-# A maintenance call takes some milliseconds of the server's processor time, whatever it finds.
+# A maintenance call takes some milliseconds of the server's CPU time even if nothing is due.
 MAINTENANCE_PAUSE_PER_DURATION = 25
-# It moves so many due messages of a queue, so many whose lease has ended, and so many expired ones.
+# Maximum numbers per call and queue: due messages, ended leases, expired messages.
 MAINTENANCE_MESSAGES = 1000
 
 
@@ -30,7 +30,7 @@ def maintenance_pause_seconds(
     """Return the pause between two maintenance calls: down to a tenth of the interval.
 
     A take scans the rows that were consumed since the last run, so a busy queue needs more runs.
-    A call that moved as many messages as it may is followed by the next one.
+    A call that reached its maximum is followed by the next one immediately.
     """
     shortest = interval_seconds / 10 if queues_moved else interval_seconds
     if messages_moved >= MAINTENANCE_MESSAGES:

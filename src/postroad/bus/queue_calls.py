@@ -75,11 +75,11 @@ def create_consumer(
     """Add a durable subscriber; it gets its own copy of each matching message from now on.
 
     The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". With `start_from` it also gets
-    what was posted since then and is retained or not consumed yet; it is paused until maintenance
-    has posted that, see `replays`. With `contract="cursor"` messages are taken in order, one batch
-    at a time, and a cursor moves past them: less work for the server, but no selectors, groups and
-    leases. Raises QueueNotFound, ConsumerExists, InvalidSelector, InvalidArgument, and InvalidName,
-    NameTooLong, NameCollision.
+    the messages that were posted since then and are retained or not consumed yet; it is paused
+    until maintenance has posted them, see `replays`. With `contract="cursor"` messages are taken in
+    order, one batch at a time, and only a cursor is stored: less work for the server, but no
+    selectors, groups and leases. Raises QueueNotFound, ConsumerExists, InvalidSelector,
+    InvalidArgument, and InvalidName, NameTooLong, NameCollision.
     """
     given = {"qname": queue, "cname": consumer, "selector": selector, "noindex": noindex}
     start = start_from.isoformat() if isinstance(start_from, datetime) else start_from
@@ -115,11 +115,11 @@ def limit_consumer(
     key_rate: float | None = None,
     key_concurrency: int | None = None,
 ) -> Call[None]:
-    """Set all limits of a consumer; what is not given is not limited.
+    """Set all limits of a consumer; a limit that is not given is removed.
 
-    `rate` per second and `concurrency` are those of all clients together; with `key`, a property or
-    header, messages are taken in turns, and `key_rate` and `key_concurrency` are those of each
-    value. Raises QueueNotFound, ConsumerNotFound, InvalidArgument, QueueBusy.
+    `rate` (per second) and `concurrency` apply to all clients together. With `key`, a property or
+    header, messages are taken in turns by its values, and `key_rate` and `key_concurrency` apply to
+    each value. Raises QueueNotFound, ConsumerNotFound, InvalidArgument, QueueBusy.
     """
     limits = {"rate": rate, "burst": burst, "concurrency": concurrency, "key": key}
     limits |= {"key_rate": key_rate, "key_concurrency": key_concurrency}
@@ -137,7 +137,7 @@ def replay(
     again: bool = False,
     started_by: str | None = None,
 ) -> Call[int]:
-    """Post to one consumer again what it consumed; return the id of the replay, see `replays`.
+    """Post consumed messages to one consumer again; return the id of the replay, see `replays`.
 
     Maintenance posts them, at most `rate` per second, with the same iids and the header `replayed`.
     `since` and `until` are times of posting. Repeating a call continues its replay; `again` begins
@@ -161,7 +161,7 @@ def count_replay(
 
 
 def stop_replay(id: int, stopped_by: str | None = None) -> Call[bool]:
-    """Stop a replay; what it posted stays. Returns False if it had ended."""
+    """Stop a replay; posted messages stay. Returns False if it had ended."""
     return sql(bool, "stop_replay", id=id, stopped_by=stopped_by)
 
 

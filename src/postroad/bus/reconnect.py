@@ -1,4 +1,4 @@
-"""Which failures of the database are transient, the same for every loop. Pure."""
+"""Transient failures of the database, the same for every loop. Pure."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def read_replies(found: list[Row]) -> list[Reply]:
 
 
 REPLY_QUEUE: Call[str] = Call("select mbus.reply_queue()", (), rows.value)
-# All that have arrived, without waiting for more.
+# All answers that have arrived, without waiting for more.
 REPLIES = Call(
     "select correlation, iid, added, headers, properties, payload, data_hstore, data_jsonb,"
     " data_text, data_bytea from mbus.replies(amt => 1000, wait => '0')",

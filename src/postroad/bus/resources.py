@@ -10,7 +10,7 @@ from postroad.bus.browse import STATES, browse, find_messages
 from postroad.bus.client import AsyncBus
 from postroad.bus.errors import QueueNotFound, ScheduleNotFound
 
-# These belong to the lists and actions of the bus as well.
+# Re-exported: these also belong to the lists and actions of the bus.
 from postroad.bus.saga_resources import CANCEL as CANCEL
 from postroad.bus.saga_resources import RETRY as RETRY
 from postroad.bus.saga_resources import SAGAS as SAGAS
@@ -28,7 +28,7 @@ from postroad.operate import (
 )
 
 MAX_DATA_CHARACTERS = 1_000
-# The column of the time that belongs to a state of a message.
+# The column with the time of each state of a message.
 TIMES = {"delayed": "due_at", "leased": "leased_until", "dead": "died_at"}
 
 QUEUES = Resource(
@@ -182,7 +182,7 @@ class _Messages:
     """Reads the messages of one consumer in a state, without taking them."""
 
     async def page(self, resource: Resource, place: Any, query: Query) -> Page:
-        """Read a page; the search stops after as many messages as that of other lists."""
+        """Read a page; a search stops after the same number of messages as in other lists."""
         names = {one: query.filters.get(one) for one in ("queue", "consumer", "state")}
         queue, consumer, state = names.values()
         if not queue or not consumer or state not in STATES:

@@ -71,7 +71,7 @@ class AsyncRunner:
             await resolved(self._pool.close())
 
     async def run(self, call: AnyCall[T]) -> T:
-        """Run one call; in an own transaction, again if the queue was changed in the meantime."""
+        """Run one call; in a transaction of the bus, again if the queue was changed meanwhile."""
         if isinstance(call, Procedure):
             return await call.work(self)
         if isinstance(call, OfQueue):
@@ -176,5 +176,5 @@ class Runner(AsyncRunner):
 
     def _make_wakeup(self, queues: list[str], poll_interval: timedelta) -> Wakeup:
         dsn = self._dsn if self._listens else None
-        # Blocks nothing but the thread of the wakeup.
+        # Only the thread of the wakeup blocks.
         return Wakeup(self._positions, queues, dsn=dsn, poll_interval=poll_interval)

@@ -63,7 +63,7 @@ class TaskRunners(Runners[I]):
         self._fill()
 
     def cancel(self, matches: Callable[[I], bool]) -> None:
-        """Cancel the tasks of items that match, once: a second time would end their cleanup."""
+        """Cancel the tasks of matching items, once: a second time would interrupt their cleanup."""
         for task, item in self._tasks.items():
             if matches(item) and not task.cancelling():
                 task.cancel()
@@ -83,13 +83,13 @@ class TaskRunners(Runners[I]):
 
     def _end(self, task: asyncio.Task[None]) -> None:
         item = self._tasks.pop(task)
-        # Not in the task, which may be cancelled before it begins.
+        # Called here and not in the task, which may be cancelled before it begins.
         self._ended(item, None if task.cancelled() else task.exception())
         self._fill()
 
 
 class ThreadRunners(Runners[I]):
-    """Runs the items in threads, which are started as they are needed."""
+    """Runs the items in threads, which are started when needed."""
 
     blocks = True
 
@@ -117,6 +117,6 @@ class ThreadRunners(Runners[I]):
                 finish(self._handle(item))
                 self._ended(item, None)
             except BaseException as error:  # noqa: BLE001 - reported to the owner, which stops
-                # Without the loop the owner has ended.
+                # If the loop is closed, the owner has ended.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._ended, item, error)

@@ -43,7 +43,7 @@ class SagaStep:
 
 
 def cancel(saga_id: int, reason: str | None = None) -> Call[bool]:
-    """Roll a saga back; False if it is being or was already rolled back.
+    """Roll a saga back; return False if its rollback has already begun.
 
     Steps in progress are left alone and compensated if they succeed. Raises SagaNotFound,
     SagaPastPivot, SagaFinished.
@@ -61,7 +61,7 @@ def abort(message: Message, reason: str | None = None) -> Call[bool]:
 
 
 def retry(saga_id: int) -> Call[int]:
-    """Redrive the dead messages of a stuck saga; return how many. Raises SagaNotFound."""
+    """Redrive the dead messages of a stuck saga; return their number. Raises SagaNotFound."""
     return sql(int, "retry_saga", id=saga_id)
 
 

@@ -52,7 +52,7 @@ def unschedule(name: str) -> Call[bool]:
 def pause_schedule(
     name: str, reason: str | None = None, paused_by: str | None = None
 ) -> Call[bool]:
-    """Post no runs of a schedule until it is resumed; return False if it was already paused.
+    """Stop posting the runs of a schedule until it is resumed; return False if it was paused.
 
     Raises ScheduleNotFound.
     """
@@ -60,7 +60,7 @@ def pause_schedule(
 
 
 def resume_schedule(name: str) -> Call[bool]:
-    """End the pause of a schedule, without the runs of that time.
+    """End the pause of a schedule; runs that were due in that time are skipped.
 
     Returns False if it was not paused. Raises ScheduleNotFound.
     """

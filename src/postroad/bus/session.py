@@ -36,7 +36,7 @@ POOL_TIMEOUT_SECONDS = 10.0
 def open_cursor(connection: AnyConnection) -> Any:
     """Open a cursor for the calls, with methods that are awaited on either connection."""
     cursor = calls.open_cursor(connection, tuple_row)
-    # Registered with the cursor, not with its connection.
+    # The adapters are registered with the cursor, not with its connection.
     cursor.adapters.register_dumper(str, StrDumperUnknown)
     cursor.adapters.register_loader("jsonb", JsonbLoader)
     return cursor
@@ -54,7 +54,7 @@ async def run_async(connection: AnyConnection, call: Call[T]) -> T:
         and connection.autocommit
         and connection.pgconn.transaction_status == TransactionStatus.IDLE
     ):
-        # It would be committed before its result is read.
+        # The call would be committed before its result is read.
         async with entered(connection.transaction()):
             return await run_async(connection, call)
     if call.parts:

@@ -23,7 +23,8 @@ from postroad.bus.errors import TransactionFailed, TransactionOwned
 from postroad.bus.session import open_cursor
 
 # If one handler uses the transaction for longer, it may be waiting for one that waits for the
-# transaction, outside the database. Then those that wait fail and are retried, as after a deadlock.
+# transaction, outside the database. Then the waiting handlers fail and are retried, as after a
+# deadlock.
 MAX_WAIT_SECONDS = 5.0
 
 
@@ -43,7 +44,7 @@ def cut(connection: Connection[Any] | AsyncConnection[Any]) -> None:
 
 
 class _Owned:
-    """A connection that a handler is given: its transaction is the worker's to end."""
+    """The connection of a handler; only the worker ends its transaction."""
 
     def commit(self) -> Any:
         """Refuse: the worker commits when the handler has returned."""
@@ -79,11 +80,11 @@ class AsyncTransactionConnection(_Owned, AsyncConnection[Any]):
 
 
 class Use:
-    """The use of a session's transaction by one handler of several, or by one after the other.
+    """The use of a session's transaction by one of several handlers, or by one after the other.
 
-    It takes the place of the lock of their connection. `is_failed` is called once the transaction
-    is theirs, and returns whether it will be rolled back anyway. `refusal` is the error of a first
-    statement that could not be allowed.
+    It replaces the lock of their connection. `is_failed` is called when a handler has got the
+    transaction, and returns whether it will be rolled back anyway. `refusal` is the error of a
+    first statement that was refused.
     """
 
     def __init__(self, session: Session, statement: Any, is_failed: Callable[[], bool]) -> None:
@@ -148,7 +149,7 @@ class Use:
         else:
             return
         self._statement.release()
-        # Not the handler's failure: its message is handled again, as after a deadlock.
+        # This is not a failure of the handler: its message is handled again, as after a deadlock.
         self.refusal = psycopg.errors.DeadlockDetected(reason)
         raise self.refusal
 
@@ -158,7 +159,7 @@ class Use:
             self._session.transaction.release()
 
     def __exit__(self, *_: object) -> None:
-        # What a handler does after its own commit is in another transaction than the batch.
+        # Statements after a handler's own commit run in another transaction than the batch.
         self._was_ended |= self._status == TransactionStatus.IDLE
         self._statement.release()
 
@@ -183,7 +184,7 @@ class Session:
         self.connection = connection
         self._given = TransactionConnection.beside(connection) if blocks else connection
         self._new_lock: Callable[[], Any] = threading.Lock if blocks else asyncio.Lock
-        # What the handlers of a batch compete for, and how often one of them got it.
+        # The lock for which the handlers of a batch compete, and how often it was acquired.
         self.transaction: Any = self._new_lock()
         self.owners = 0
         self.cursor = open_cursor(connection)

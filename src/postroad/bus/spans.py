@@ -6,7 +6,7 @@ post ──traceparent──> wait, handle    of the same trace, over any number
 handle of a batch     a trace of its own, with a link to the post of each message
 ```
 
-Without a call of `record` the bus runs the handlers themselves, so spans cost nothing.
+Without a call of `record` the bus calls the handlers directly, so spans have no cost.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class StoredMessage:
 class Replay:
     """A replay (view mbus.replays): waiting, running, stopped with an error, or finished.
 
-    `progress` is the part of the stored messages that was read, between 0 and 1.
+    `progress` is the fraction of the stored messages that was read, between 0 and 1.
     """
 
     id: int
@@ -154,7 +154,7 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What one maintenance call did for one queue; queues with nothing to do are not listed."""
+    """The work of one maintenance call for one queue; queues without work are not listed."""
 
     queue: str
     rotated: int

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Messages:
-    """What the subscriptions that block and those that are awaited share."""
+    """The shared code of blocking and awaited subscriptions."""
 
     def __init__(
         self, runner: AsyncRunner, queue: str, consumer: str, ttl: timedelta, wakeup: Any
@@ -53,7 +53,7 @@ class Messages:
                 return leased[0]
             await resolved(self._wakeup.wait(self._queue, epoch))
             if not self._wakeup.is_running:
-                # Raises the error if it failed.
+                # Raises its error if it failed.
                 await resolved(self._wakeup.join())
         return None
 

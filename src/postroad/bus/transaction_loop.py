@@ -111,7 +111,7 @@ class TransactionLoops(Service):
             await self.supervise(self._loops[-1])
 
     def held(self) -> list[str]:
-        """Return no iids: what a transaction has taken is not leased."""
+        """Return no iids: messages taken by a transaction are not leased."""
         return []
 
     def note(self, run: BatchRun, seconds: float, *, has_ended: bool) -> None:
@@ -147,7 +147,7 @@ class BatchRun:
         self.batch = batch
         self.connections = owner.sharing.connections
         self.width = owner.sharing.width
-        # Of the requests among the messages; sent together.
+        # Answers to the requests among the messages; they are sent together.
         self.answers: list[tuple[Message, object]] = []
         self._payload = owner.payload
         self.began = time.monotonic()
@@ -243,7 +243,7 @@ class BatchRun:
         if isinstance(failure, Retry | Park | TransactionOwned):
             batch.failures += [Failure(message, failure) for message in batch.taken]
         elif failure is not None:
-            # The message is unknown: the batch is halved until one message is left.
+            # The failing message is unknown: the batch is halved until one message is left.
             batch.failures.append(Failure(None, failure))
         else:
             self.rejected = [
@@ -404,7 +404,7 @@ class TransactionLoop(Service):
             await connection.execute("rollback")
         if await run_async(connection, was_committed(batch.xid)):
             if is_kept:
-                # What the handler did after its own commit.
+                # Commit the work that the handler did after its own commit.
                 await connection.execute("commit")
             await self._send(answers)
             batch.done += [

@@ -118,6 +118,6 @@ class Wakeup(LoopThread):
 
     def wait(self, queue: str, epoch: int) -> None:
         """Wait until the queue should be polled again after the take that began at `epoch`."""
-        # Without the loop the wakeup has ended, which its caller checks.
+        # If the loop is closed, the wakeup has ended, which its caller checks.
         with contextlib.suppress(RuntimeError, CancelledError):
             self.call(self._wakeup.wait(queue, epoch))

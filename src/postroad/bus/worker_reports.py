@@ -27,7 +27,7 @@ MAX_REPORTED = 1_000
 
 
 class WorkerReports(Service):
-    """Reports regularly, and when the worker stops that its handlers do not run any more.
+    """Reports regularly, and reports the end of the handlers when the worker stops.
 
     A failed report is logged and not repeated: the next one has the same effect. Measures that
     cannot be sent are dropped.

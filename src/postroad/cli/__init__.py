@@ -13,7 +13,7 @@ _NEEDED_BY_THE_COMMAND = frozenset(
 
 
 def run() -> None:
-    """Run the command; if the extra `server` is missing, print that instead of a traceback."""
+    """Run the command; print a message instead of a traceback if the extra `server` is missing."""
     try:
         from postroad.cli.main import main
     except ModuleNotFoundError as missing:
@@ -25,6 +25,6 @@ def run() -> None:
         )
         raise SystemExit(5) from None
     # Stores, logs, sample databases: files that the program creates are not readable by others.
-    # Not in main(), which programs call as well: the mask applies to the whole process.
+    # Not set in main(), which other programs call: the mask applies to the whole process.
     os.umask(0o027)
     main()

@@ -28,7 +28,7 @@ from postroad.cli.output import (
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 
-# Omitted: every message has them, and they are equal for all messages of a queue.
+# These headers are omitted, because they are the same for all messages of a queue.
 _USUAL_HEADERS = {"seenby", "source_db", "destination", "enqueue_time"}
 
 

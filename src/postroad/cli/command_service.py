@@ -1,10 +1,10 @@
 """Other commands as services, for programs that need their own process, such as Celery.
 
-With `postroad exchange serve --workers N` several servers share one port. Each worker has a
-listening socket of its own; the kernel spreads the connections over them. The parent opens the
-sockets and keeps them open, so that a connection waits, and is not refused, while a worker is
-restarted. SIGHUP restarts the workers one by one, with the code that is installed then: a new one
-serves before the old one stops.
+With `postroad exchange serve --workers N` several servers share one port. Each worker has its own
+listening socket; the kernel distributes the connections. The parent opens the sockets and keeps
+them open, so that a connection waits, and is not refused, while a worker is restarted. SIGHUP
+restarts the workers one by one with the currently installed code: a new worker serves before the
+old one stops.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ run()
 
 
 class CommandService(Service):
-    """Runs a command of `postroad` until stopped; if it ends earlier, the service has failed.
+    """Runs a command of `postroad` until stopped; the service fails if the command ends earlier.
 
     The command has its own process group, which is killed as a whole when the command ends. With a
     `listener`, which it inherits as `--fd`, it is ready when it has written its first line.
@@ -142,7 +142,7 @@ class Workers(Service):
                     try:
                         workers[place] = await self._start(self._listeners[place])
                     except (RuntimeError, TimeoutError):
-                        # It is logged; the next attempt follows.
+                        # The failure is logged, and the next attempt follows.
                         continue
                     await _stop(worker)
         finally:

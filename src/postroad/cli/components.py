@@ -18,7 +18,7 @@ SCHEMAS: tuple[Schema, ...] = (BUS, ALERTS, BROKER, BRIDGE, EXCHANGE, COORDINATI
 
 
 def install_all(dsn: str) -> None:
-    """Install the schemas, and bring those that are there to this version."""
+    """Install missing schemas, and upgrade existing ones to this version."""
     with connect(dsn) as connection:
         for schema in SCHEMAS:
             install(connection, schema)

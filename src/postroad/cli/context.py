@@ -76,7 +76,6 @@ class Application:
         path = self.data_folder / f"{service}.token"
         if not path.exists():
             make_data_folder(path.parent)
-            # Linked into place: a process that starts at the same time reads a complete token.
             draft = path.with_suffix(f".{os.getpid()}")
             draft.touch(mode=0o600)
             draft.write_text(new_token(service) + "\n", encoding="ascii")
@@ -184,7 +183,7 @@ def stop_event() -> asyncio.Event:
 async def run_service(
     service: Service, announce: Callable[[], object], seconds: float | None = None
 ) -> None:
-    """Run a service until SIGINT or SIGTERM, or that long; raise its error.
+    """Run a service until SIGINT or SIGTERM, or for the given time; raise its error.
 
     `announce` is called when it is ready.
     """

@@ -119,7 +119,7 @@ def serve(
 
 
 def _find_check(name: str) -> Check:
-    # As `python -m` does, so that modules in the current folder need not be installed.
+    # Like `python -m`, so that modules in the current folder need not be installed.
     if "" not in sys.path:
         sys.path.insert(0, "")
     check = pydoc.locate(name.replace(":", "."))

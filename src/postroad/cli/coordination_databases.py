@@ -42,7 +42,7 @@ def coordination_databases(application: Application) -> Iterator[Databases]:
 
 
 def find_databases(settings: CoordinationSettings, dsn: str) -> Databases:
-    """Return the databases of the settings, others on the same server as this one."""
+    """Return the databases of the settings, and missing ones on the server of this database."""
 
     def find(url: SecretStr | None, default: str) -> str:
         return url.get_secret_value() if url else make_conninfo(dsn, dbname=default)

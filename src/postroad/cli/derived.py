@@ -151,7 +151,7 @@ def action_command(action: Action, run: Runner) -> click.Command:
 
 
 def _refuse_unused(action: Action, given: Mapping[str, Any], *, is_all: bool) -> None:
-    """Refuse filters together with a named row, and options that name a row together with --all."""
+    """Refuse filters together with the id of a row, and options for one row together with --all."""
     filters = {one.name for one in action.resource.filters}
     if is_all:
         unused = set(action.columns) - filters - {action.parameters[0].name}

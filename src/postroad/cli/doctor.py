@@ -94,7 +94,7 @@ def _programs(application: Application) -> Iterator[Finding]:
 
 def _database(application: Application) -> Iterator[Finding]:
     named = application.named_database
-    # Also with a configured database: logs, keys and files of the components are in this folder.
+    # Also checked with a configured database: logs, keys and files are in this folder.
     folder = application.data_folder
     there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     yield _free("data folder", str(folder), shutil.disk_usage(there).free)
@@ -230,12 +230,12 @@ def _address(application: Application) -> Iterator[Finding]:
 
 
 def _supervisor(application: Application) -> Iterator[Finding]:
-    """Check what the recipes for containers and the units of systemd rely on."""
+    """Check the requirements of the container recipes and systemd units."""
     if "KUBERNETES_SERVICE_HOST" in os.environ or any(file.exists() for file in CONTAINER_FILES):
         folder = application.data_folder
         advice = "mount a volume there: keys and files are lost with the container"
         yield _finding("container", folder.is_mount(), f"data folder {folder}", advice, "note")
-    # The folder may be closed to this user, as it should be.
+    # The folder is usually not readable by this user.
     with suppress(OSError):
         is_private = not ENVIRONMENT_FILE.stat().st_mode & 0o007
         advice = f"chmod o= {ENVIRONMENT_FILE}: it may hold the database's password"

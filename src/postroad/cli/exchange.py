@@ -199,7 +199,7 @@ def replay(
 
     async def do(connection: Connection) -> int:
         if from_seq is None:
-            # A very recent report may still be corrected; then there is nothing to replay.
+            # A recent report may still be corrected, and then there is nothing to replay.
             while seconds := await operations.restored_in(connection, database_id):
                 await connection.rollback()
                 await asyncio.sleep(seconds)
@@ -249,7 +249,7 @@ def check(
 def export_files(
     application: Application, database_id: str, folder: Path, root: Path | str | None, as_json: bool
 ) -> None:
-    """Write the folders of a database as people read them, whatever the store is.
+    """Write the files of a database to a readable folder, from any store.
 
     Repeat it to bring the folder up to date. Exits with 1 if a file could not be written.
 

@@ -1,4 +1,4 @@
-"""`postroad find`: where something is, searched in all components."""
+"""`postroad find`: searches all components."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find(application: Application, text: str, as_json: bool) -> None:
                 except DatabaseUnavailable as failure:
                     if resource.component != "coordination":
                         raise
-                    # Its default database does not exist where coordination is not used.
+                    # Its default database does not exist if coordination is not used.
                     if application.settings.coordination.coordinator_url is not None:
                         click.echo(f"{resource.name} cannot be read: {failure}", err=True)
                     del runs[resource]

@@ -38,7 +38,7 @@ class PartContext:
     wishes: dict[str, Any] = field(default_factory=dict)
     # The server of `up`; without one a service listens on its own port.
     mounts: Mounts | None = None
-    # Ends a sample service for that many seconds; None where the user's own data could be affected.
+    # Stops a sample service for a number of seconds; None if the user's data could be affected.
     crash: Callable[[str, float], None] | None = None
     # Restarts a service of `up`, and the folder of their logs.
     restart: Callable[[str], bool] | None = None
@@ -54,10 +54,10 @@ class Part:
     """One service."""
 
     name: str
-    # The module below `postroad.cli` and what creates the service from its context.
+    # The module below `postroad.cli` and its function that creates the service from the context.
     make: str
     what: str
-    # The package, installed by an extra, that it needs.
+    # The required package, which an extra installs.
     needs: str = "psycopg"
     # The first path segment of its HTTP interface.
     prefix: str | None = None
@@ -81,7 +81,7 @@ class Part:
         return self.load()(context)
 
     def load(self) -> Callable[[PartContext], Service]:
-        """Import what creates the service."""
+        """Import the function that creates the service."""
         make: Callable[[PartContext], Service] = resolve_name(f"postroad.cli.{self.make}")
         return make
 

@@ -103,7 +103,7 @@ def gateway(context: PartContext) -> Service:
 
 
 def writers(context: PartContext) -> Service:
-    """Make the sample that changes items all the time."""
+    """Make the sample Writer, which changes items continuously."""
     return SampleWriter(_databases(context).writer)
 
 

@@ -63,7 +63,7 @@ def _url(context: PartContext) -> str:
 
 
 def _token(dsn: str, client: str, database: str) -> str:
-    """Add the client, or renew its token: only an ended process had the old one."""
+    """Add the client, or renew its token, which only an ended process has used."""
     try:
         made = run_blocking(
             dsn, operations.add_client, client, databases=[database], recipients=[client]

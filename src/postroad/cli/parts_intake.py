@@ -1,4 +1,4 @@
-"""The services of the intake, and what its commands share: the context, the token."""
+"""The services of the intake, and the context and token that its commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLE_DISCOVER_INTERVAL = "2s"
 
 
 def make_context(application: Application, dsn: str) -> IntakeContext:
-    """Make what all of the intake works with."""
+    """Make the context that all parts of the intake use."""
     settings, folder = application.settings, application.data_folder
     is_pooled = settings.database.is_pooled
     return IntakeContext(dsn, settings.intake, application.vault(), folder, is_pooled)

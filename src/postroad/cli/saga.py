@@ -11,7 +11,7 @@ from postroad.cli.context import Application, command
 from postroad.cli.derived import action_command, list_command
 from postroad.cli.output import print_records
 
-# The maximum of the database's type.
+# The maximum of the database type.
 SAGA_ID = click.IntRange(1, 2**63 - 1)
 
 

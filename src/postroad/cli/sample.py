@@ -1,8 +1,8 @@
 """Sample partners of `postroad up` that use the bus.
 
 - Orders of random sizes go to the queue `sample_orders`. Its consumer `default` gets all of them
-  and fails to bill a few; `large` gets only those that match its selector. The worker is a process
-  of its own, so that it can be killed.
+and fails to bill a few; `large` gets only those that match its selector. The worker is a separate
+process, so that it can be killed.
 - An agency books tours as sagas. A tour is a room, two flights after the room, and a transfer after
   each flight. One tour in six has no seat on the flight home and is rolled back; one in thirty has
   a room that cannot be cancelled, and is stuck until an operator retries it.
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 QUEUE = "sample_orders"
 BATCH_INTERVAL_DEFAULT = timedelta(milliseconds=250)
 RATE_DEFAULT = 20.0
-# One in so many orders names an unknown customer.
+# One in this many orders names an unknown customer.
 UNKNOWN_ONE_IN = 500
 CITIES = ("Tver", "Kazan", "Perm", "Omsk", "Tula", "Pskov")
 
@@ -38,7 +38,7 @@ TOUR_PAUSE_SECONDS = 2.0
 DEADLINE_DEFAULT = timedelta(minutes=10)
 NO_SEAT_ONE_IN = 6
 STUCK_ONE_IN = 30
-# Each step takes a moment, so that the graph can be watched.
+# Each step takes some time, so that the graph can be watched.
 WORK_SECONDS = 0.6
 TOUR_ENDED = "tour_is_over"
 

@@ -57,7 +57,7 @@ class SampleBranch(Service):
                 # The partner that posts orders starts at the same time.
                 await self.pause(PAUSE_SECONDS)
             except BridgeExists:
-                # The data folder was moved, which changed the branch's address. Both ends stay.
+                # Moving the data folder has changed the branch's address. Both ends stay.
                 async with transact(self._addresses.home) as connection:
                     await call(connection, "unregister", BRIDGE)
             except PostroadError as refused:

@@ -105,7 +105,7 @@ def _host_key(path: Path) -> asyncssh.SSHKey:
 
 
 def _put_file(folder: Path) -> None:
-    """Write a price list under a temporary name, then rename it, as careful partners do."""
+    """Write a price list under a temporary name, then rename it."""
     now = datetime.now(UTC)
     lines = [f"{item};{random.randrange(100, 9_999) / 100:.2f}" for item in ITEMS]  # noqa: S311
     text = "\n".join(lines * random.randrange(10, 400)) + "\n"  # noqa: S311 - a sample

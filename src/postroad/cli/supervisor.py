@@ -50,7 +50,7 @@ class ServicePlan:
     make: Callable[[], Service]
     # Services of one stage start and stop together; higher stages start later and stop earlier.
     stage: int = 0
-    # Its log; without one the error stream of the process.
+    # The log of the service; by default the error stream of the process.
     log_file: Path | None = None
     # If it fails after it was ready, the process ends: it cannot be started twice in one process.
     is_vital: bool = False
@@ -72,17 +72,17 @@ class Supervised(Service):
 
     @property
     def pid(self) -> int | None:
-        """The process in which it runs now."""
+        """The id of the process in which it runs."""
         if self.service is None or not self.service.is_running:
             return None
         found: int | None = getattr(self.service, "pid", os.getpid())
         return found
 
     async def run(self) -> None:
-        """Start, watch and restart it until stopped."""
+        """Start, watch and restart the service until stopped."""
         with LogFile(self.plan.log_file) as log:
             log_to(log)
-            # Without jitter: the delays are shown, and the services of a process do not compete.
+            # No jitter: the delays are displayed, and the services of a process do not compete.
             backoff = Backoff(FIRST_DELAY, LONGEST_DELAY, chance=lambda: 1.0)
             while not self.stopping.is_set():
                 begun = asyncio.get_running_loop().time()
@@ -109,7 +109,7 @@ class Supervised(Service):
             self._enter("stopped")
 
     def crash(self, away_seconds: float = 0.0) -> None:
-        """End the service without notice; it is started again after that time or its backoff.
+        """End the service abruptly; it is started again after the given time or its backoff.
 
         A child process is killed, a service in this process is cancelled.
         """
@@ -163,7 +163,7 @@ class Supervisor:
         self.changed = asyncio.Event()
 
     async def start(self, *plans: ServicePlan) -> None:
-        """Start services and wait until they are ready, however often they have to be started."""
+        """Start services and wait until they are ready, restarting them as often as necessary."""
         for stage in sorted({plan.stage for plan in plans}):
             fresh = [Supervised(plan, self.changed.set) for plan in plans if plan.stage == stage]
             self.children += fresh
@@ -172,7 +172,7 @@ class Supervisor:
             await asyncio.gather(*(child.ready() for child in fresh))
 
     def crash(self, name: str, away_seconds: float = 0.0) -> None:
-        """End a service without notice, if it runs; it is started again."""
+        """End a service abruptly if it runs; it is started again."""
         for child in self.children:
             if child.name == name:
                 child.crash(away_seconds)
@@ -228,7 +228,7 @@ class Reporter(ConnectedService):
         self._supervisor = supervisor
 
     async def run(self) -> None:
-        """Report until stopped, then once more, so that stopped services are not shown as lost."""
+        """Report until stopped and once more, so that stopped services do not count as lost."""
         self.announce_ready()
         await self.repeat(self._follow, self._dsn, event="report_failed", level=logging.DEBUG)
 

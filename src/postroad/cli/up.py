@@ -107,7 +107,7 @@ async def _up(
         await running.enter_async_context(Reporter(dsn, supervisor))
         running.push_async_callback(supervisor.stop)
         mounts = Mounts(part.prefix for part in parts if part.prefix)
-        # Faults are for the sample, on a database that only this installation uses.
+        # Faults are only offered for the sample, on a database that only this installation uses.
         is_safe = wishes["has_sample"] and application.named_database is None
         crash = supervisor.crash if is_safe else None
         logs = application.data_folder / "logs"

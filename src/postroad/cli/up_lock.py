@@ -20,7 +20,7 @@ class AlreadyUp(PostroadError, code="already_up", kind="refused"):
 
 @contextmanager
 def up_lock(folder: Path, named_database: str | None) -> Iterator[Callable[[str | None], None]]:
-    """Hold the lock while `up` runs; its file contains the process and the URL that is set."""
+    """Hold the lock while `up` runs; its file contains the process id and the URL of `up`."""
     # One machine may serve several configured databases, but the embedded one only once.
     mark = named_database and hashlib.sha256(named_database.encode()).hexdigest()[:12]
     descriptor = open_lock(make_data_folder(folder) / (f"up-{mark}.lock" if mark else "up.lock"))

@@ -95,7 +95,7 @@ class WebService(Service):
 
 
 def _components(context: PartContext, opened: contextlib.AsyncExitStack) -> Components:
-    """Return what the pages of the components need; `opened` closes it."""
+    """Return the dependencies of the components' pages; `opened` closes them."""
     application, settings = context.application, context.application.settings
     databases = find_databases(settings.coordination, context.dsn)
     intake = make_context(application, context.dsn)

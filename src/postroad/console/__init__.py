@@ -1,4 +1,4 @@
-"""The console: what operators see of all components, and what they may do, in a browser.
+"""The console: web pages on which operators monitor and operate all components.
 
 **Guarantees.** Pages show the components' own read-only views, a few seconds old, and older only
 if a query is expensive. An action is checked against the current role and recorded in the

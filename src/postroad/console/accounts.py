@@ -96,7 +96,7 @@ class Accounts:
     ) -> Session:
         """Compare the password and open a session. Raises LoginRefused, TooManyLogins.
 
-        The attempt is counted before the comparison, which is expensive on purpose.
+        The attempt is counted before the comparison, which is deliberately expensive.
         """
         if "\0" in name:
             raise LoginRefused("the name or the password is wrong")

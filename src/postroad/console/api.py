@@ -1,7 +1,7 @@
 """HTTP interface of the bus and the alerts: every list and action that they declare.
 
 Callers are accounts of the console, with a token of `postroad console token`; their roles are the
-same as on the pages, and what they do is in the audit log.
+same as on the pages, and their actions are in the audit log.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def _run(
     async def commit() -> Mapping[str, Any]:
         if filters is None:
             return await context.connections.run(work)
-        # Each batch commits: one transaction for all rows would hold locks for long.
+        # Each batch is committed: one transaction for all rows would hold locks for a long time.
         async with context.connections.lend() as connection:
             return await work(connection)
 

@@ -36,7 +36,7 @@ class _Entry:
     loaded_at: datetime | None = None
     failure: Exception | None = None
     failed_at: float = 0.0
-    # Of the last two entries.
+    # The durations of the last two loads.
     costs_seconds: tuple[float, ...] = ()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -106,7 +106,7 @@ class Cache:
         age = self._clock.monotonic() - entry.taken_at
         if is_strict:
             return age < age_seconds
-        # One duration is not a measure yet; the second is taken at the next access.
+        # One duration is not enough; the second one is measured at the next access.
         cost = min(entry.costs_seconds) if len(entry.costs_seconds) > 1 else 0.0
         return age < max(age_seconds, min(cost / MAX_SHARE, MAX_AGE_SECONDS))
 

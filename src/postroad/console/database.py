@@ -6,7 +6,7 @@ import asyncio
 
 from postroad.postgres.connections import Pool
 
-# A health check is repeated, so it fails sooner than a request that needs the database.
+# A health check is repeated, so its timeout is shorter than that of a request.
 PROBE_TIMEOUT_SECONDS = 2.0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from postroad.console.markup import Markup, element, joined
 
 WIDTH, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 1180, 190, 46, 16, 34
-# Widths of letters: of names and of the notes below them.
+# Widths of letters in names and in the notes below them.
 NAME_LETTER, NOTE_LETTER, PADDING = 8.0, 6.5, 20
 
 
@@ -57,7 +57,7 @@ class Map:
         self.edges.append(Edge(source, target, rate))
 
     def rate(self, edge: Edge) -> str:
-        """Return the label of an edge; empty where nothing moves."""
+        """Return the label of an edge; empty if there is no traffic."""
         value = edge.rate
         if not value:
             return ""
@@ -65,7 +65,7 @@ class Map:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What requires a new picture when it changes."""
+        """The facts that require a new picture when they change."""
         return (
             tuple((node.id, node.column, node.name, node.is_bad) for node in self.nodes),
             tuple((edge.source, edge.target) for edge in self.edges),
@@ -73,7 +73,7 @@ class Map:
 
 
 def draw(flow: Map, label: str) -> Markup:
-    """Draw the picture; rates and notes are those of now."""
+    """Draw the picture with the current rates and notes."""
     places = _places(flow)
     height = max((y for _, y in places.values()), default=TOP) + NODE_HEIGHT + GAP
     columns = max(len(flow.titles) - 1, 1)
@@ -94,7 +94,7 @@ def draw(flow: Map, label: str) -> Markup:
 
 
 def draw_list(flow: Map, label: str) -> Markup:
-    """Draw it for a phone: a list of its nodes. The same figures update it."""
+    """Draw the map for a phone, as a list of its nodes; the same figures update it."""
     lines = []
     for node in sorted(flow.nodes, key=lambda node: (not node.is_bad, node.column)):
         rates = [
@@ -110,7 +110,7 @@ def draw_list(flow: Map, label: str) -> Markup:
 
 
 def figures(flow: Map) -> tuple[dict[str, object], dict[str, object]]:
-    """Return what moves: edges and nodes by their ids in the picture."""
+    """Return the changing figures: edges and nodes by their ids in the picture."""
     edges: dict[str, object] = {
         str(index): {"label": flow.rate(edge), "rate": edge.rate or 0.0}
         for index, edge in enumerate(flow.edges)
@@ -124,7 +124,7 @@ def figures(flow: Map) -> tuple[dict[str, object], dict[str, object]]:
 def _places(flow: Map) -> dict[str, tuple[float, float]]:
     columns = max(len(flow.titles) - 1, 1)
     by_column: dict[int, list[Node]] = {}
-    # Those in trouble come first.
+    # Nodes with problems come first.
     for node in sorted(flow.nodes, key=lambda node: not node.is_bad):
         by_column.setdefault(node.column, []).append(node)
     tallest = max((len(nodes) for nodes in by_column.values()), default=1)

@@ -34,7 +34,7 @@ class Place:
     role: Role = "viewer"
 
 
-# The HTTP status of a page that a component refuses.
+# The HTTP status of a page by the kind of a component's error.
 STATUSES = {"usage": 400, "refused": 403, "not_found": 404}
 PLACES: tuple[Place, ...] = (
     Place("tour", "/tour"),
@@ -122,7 +122,7 @@ def add_page(context: Context, page: Page) -> None:
                 with suppress(PageEnds):
                     await page.build(view)
             except AWAY:
-                # The frame stays, so that other pages can be opened.
+                # The frame is still shown, so that other pages can be opened.
                 away = element("p", view.t("error.room_away"), class_="danger", role="alert")
                 ui.html(away, sanitize=False)
             except psycopg.DataError:
@@ -160,7 +160,7 @@ def pages_above(view: View) -> list[tuple[str, str]]:
 @contextmanager
 def _frame(view: View, place: str, title: str) -> Iterator[None]:
     ui.page_title(f"{title} · Postroad")
-    # With the version, so that browsers load the files again after an upgrade.
+    # Contains the version, so that browsers load the files again after an upgrade.
     ui.add_head_html(
         f'<link rel="stylesheet" href="{PREFIX}/static/console.css?v={__version__}">'
         f'<script src="{PREFIX}/static/console.js?v={__version__}" defer></script>'

@@ -1,4 +1,4 @@
-"""The figures of every consumer: of the last minutes in memory, and stored ones of a week."""
+"""The figures of every consumer: the last minutes in memory, and a week in the database."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from postroad.service import Service, first_of
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 2.0
-# What can happen to messages, all but the first at a consumer.
+# The counted events of messages; all but the first belong to a consumer.
 HAPPENS = ("posted", "consumed", "rejected", "died", "expired")
 SUMMED = ("depth", "dmq", *(f"{kind}_per_second" for kind in HAPPENS[1:]))
 MAX_POINTS, MIN_POINTS, MAX_POINTS_OF_ALL = 450, 30, 90_000
-# Of a queue and its consumer, or of nothing for the sums over all.
+# A queue and its consumer, or empty for the sums over all.
 _Key = tuple[str | None, str | None]
 
 
@@ -50,14 +50,14 @@ SPANS = {
     "days": (timedelta(days=2), timedelta(minutes=15)),
     "week": (timedelta(days=7), timedelta(hours=2)),
 }
-# What happened later is not stored yet.
+# Later events are not stored yet.
 STORED_AFTER = timedelta(minutes=2)
 
 
 async def traffic(
     connection: Connection, span: str, queue: str | None, consumer: str | None
 ) -> list[Row]:
-    """Return what happened in each step of a span; waiting and dead are None where unknown."""
+    """Return the figures for each step of a span; waiting and dead are None if unknown."""
     length, step = SPANS[span]
     now = datetime.now(UTC)
     found = await select(connection, "mbus.traffic", now - length, step, queue, consumer)
@@ -100,7 +100,7 @@ class History(Service):
         """Record figures until stopped; an unavailable database leaves a gap."""
         self.announce_ready()
         while not self.stopping.is_set():
-            # A read may wait long for the database; the end of the service does not wait for it.
+            # A read may wait long for the database; stopping the service does not wait for it.
             reading = asyncio.create_task(self.status())
             await first_of(reading, self.stopping)
             if not reading.done():

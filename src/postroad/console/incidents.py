@@ -18,7 +18,7 @@ from postroad.operate.memory import Rows
 MAINTENANCE_LATE_SECONDS = 15
 MAX_OPEN = 200
 MAX_SAGAS_COUNTED = 1_000
-# Of how many consumers with dead messages the time of the first is read.
+# The number of consumers for which the time of the first dead message is read.
 MAX_DATED = 20
 SEVERITIES = ("critical", "error", "warning", "info")
 
@@ -55,7 +55,7 @@ class Incident:
 
     @property
     def is_handled(self) -> bool:
-        """Whether somebody has taken or muted it."""
+        """Whether it has an owner or is muted."""
         return self.owner is not None or self.muted_until is not None
 
     @property

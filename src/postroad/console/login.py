@@ -44,7 +44,7 @@ def login_router(context: Context) -> APIRouter:
         try:
             session = await context.accounts.sign_in(name, password, address, settings)
         except TooManyLogins:
-            # Once per address and window: a flood must not fill the audit log, which is kept.
+            # Recorded once per address and window: a flood of attempts must not fill the audit log.
             window = settings.login_window.total_seconds()
             await context.cache.get(("too many logins", address), refuse, window)
             return login_page(context, t, next, t("login.too_many"), status=429)

@@ -16,7 +16,7 @@ from postroad.bus.status import COUNT_LIMIT
 # Shown in place of an empty value.
 NOTHING = "–"  # noqa: RUF001 - a dash, not a minus
 
-# Which tone a state has; states that are not named here are neutral.
+# The tones of states; other states are neutral.
 _STATES_BY_TONE = {
     "good": (
         "running good done completed committed stored ready active delivered sent "
@@ -93,7 +93,7 @@ def number(value: float | None) -> str:
 
 
 def count_of(values: Iterable[int]) -> str:
-    """Write a sum of counts that stop at a limit: with a plus sign when one of them did."""
+    """Write a sum of limited counts, with a plus sign if one of them has reached its limit."""
     listed = list(values)
     return number(sum(listed)) + ("+" if any(one >= COUNT_LIMIT for one in listed) else "")
 
@@ -120,7 +120,7 @@ def moment(value: datetime | None) -> Markup | str:
 
 
 def pretty(data: Any) -> str:
-    """Write data for people: JSON indented, anything else as it is."""
+    """Format data for display: JSON is indented, anything else is unchanged."""
     if isinstance(data, str):
         try:
             data = json.loads(data)

@@ -47,7 +47,7 @@ def oidc_router(context: Context) -> APIRouter:
     """Return the two routes of the login flow; none if no issuer is configured."""
     router = APIRouter(prefix=f"{PREFIX}/oidc", include_in_schema=False)
     settings = context.settings.oidc
-    # Valid for the life of the process: a login that a restart interrupts has to start again.
+    # Valid until the process ends: a login that a restart interrupts has to start again.
     serializer = URLSafeTimedSerializer(secrets.token_hex(32), salt="postroad-oidc")
 
     @router.get("/begin")

@@ -1,7 +1,7 @@
 """Passwords: generated here, hashed with argon2id, compared in two separate threads.
 
-A comparison is expensive on purpose; two threads limit how much many concurrent
-logins can slow down everything else.
+A comparison is deliberately expensive; with two threads, many concurrent logins cannot slow down
+everything else much.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from postroad.console.errors import AccountInvalid
 
 LENGTH_LEAST = 10
-# Without letters and digits that are easily confused.
+# Letters and digits that are easily confused are left out.
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _GROUPS, _GROUP_LENGTH = 4, 5
 

@@ -32,5 +32,5 @@ async def report_services(
 
 
 async def forget_services(connection: Connection, host: str) -> int:
-    """Remove the services of a host that no longer exists; return how many."""
+    """Remove the services of a host that no longer exists; return their number."""
     return int(await call(connection, "console.forget_services", host))

@@ -40,12 +40,12 @@ AWAY = (*CONNECTION_LOST, PoolTimeout, OSError, TimeoutError, DatabaseUnavailabl
 GOOD, BAD = "positive", "negative"
 # Keys of rows are 64-bit numbers; the margin allows for arithmetic on them.
 MAX_PLACE = 2**62
-# Parameters that name a page of a list; `after` has the name of a second list before it.
+# Parameters that select a page of a list; for a second list its name precedes `after`.
 CURSORS = re.compile("before|start|place|[a-z_]*after")
 
 
 class PageEnds(Exception):
-    """Ends a page whose object does not exist; the page has already stated this."""
+    """Ends a page whose object does not exist; the page already shows this."""
 
 
 def _number(name: str, text: str) -> int:
@@ -76,7 +76,7 @@ class View:
 
     @property
     def supplied(self) -> dict[str, Any]:
-        """What the console supplies to actions: who acts, for histories, the vault, no dry run."""
+        """The arguments that the console adds to actions: the account, the vault, no dry run."""
         by = f"{self.session.account} (console)"
         return {"by": by, "vault": self.context.components.vault, "is_dry_run": False}
 
@@ -139,7 +139,7 @@ class View:
         return await self.cached("bus.status", self.context.bus.status)
 
     async def live(self, render: Callable[[], Awaitable[Markup]], *, class_: str = "") -> None:
-        """Show what `render` returns, and update it in place with every refresh.
+        """Show the result of `render`, and update it in place with every refresh.
 
         The browser changes only the differences (console.js), so that focus, selection and scroll
         positions are kept.
@@ -148,7 +148,7 @@ class View:
         shown = ui.html(first, sanitize=False).classes(class_)
 
     async def watch(self, read: Callable[[], Awaitable[T]], change: Callable[[T], object]) -> T:
-        """Return what `read` returns, and call `change` when a refresh reads something else."""
+        """Return the result of `read`, and call `change` when a refresh reads a different one."""
         last = first = await read()
 
         async def again() -> None:
@@ -196,7 +196,7 @@ class View:
         ui.timer(self.context.settings.refresh.total_seconds(), self.refresh, immediate=False)
 
     async def refresh(self) -> None:
-        """Refresh what the page shows; a page whose session has ended is left."""
+        """Refresh the contents of the page; if the session has ended, open the login page."""
         try:
             known = self.session.token, self.session.address
             if await current_session(self.context.accounts, self.context.cache, *known) is None:

@@ -19,11 +19,10 @@ discovered ──> downloading ────────────────�
 
 **What happens when a process dies.** A worker holds its files by a lease with a heartbeat. When it
 is killed, its leases expire within seconds; the stored parts and the row from which to continue
-stay. Every step checks the token of its lease, so a worker that was only slow does no harm. What a
-discoverer wrote stays; two at the same time write each version once. While PostgreSQL is down steps
-wait for it, and no notice is posted before it is durable. While the store is down transfers stop,
-and one probe at a time finds out when it is back. While RabbitMQ is down notices stay in the
-outbox.
+stay. Every step checks the token of its lease, so a slow worker does no harm. Versions recorded by
+a discoverer stay, and concurrent discoverers record each version once. While PostgreSQL is down
+steps wait for it, and no notice is posted before it is durable. While the store is down transfers
+stop, and one transfer at a time is tried. While RabbitMQ is down notices stay in the outbox.
 
 **Modules.** `discovery`, `transfer`, `notice`, `cleanup` and `work` are the steps, coroutines over
 an `Engine`; `tasks` are the Celery tasks, `sql/` is the journal. Console and command line use

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 QUEUE = "intake"
 TRANSFER_QUEUE = "intake_transfers"
 ORPHANS_INTERVAL = timedelta(hours=1)
-# Below RabbitMQ's own limit on unacknowledged messages nothing is lost: the journal decides.
+# Prefetched messages need no limit below that of RabbitMQ: a lost one is restored from the journal.
 PREFETCH = 1
 PR_SET_PDEATHSIG = 1
 
@@ -75,7 +75,7 @@ def create_app(context: IntakeContext) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        # RabbitMQ: a task counts as sent when the broker has it.
+        # With RabbitMQ a task counts as sent when the broker has confirmed it.
         broker_transport_options={"confirm_publish": True} if is_amqp else {},
         beat_schedule=_schedule(settings, tasks),
         beat_max_loop_interval=1.0,
@@ -111,8 +111,8 @@ def _schedule(settings: IntakeSettings, tasks: Any) -> dict[str, Any]:
 def run_workers(app: Celery, level: str, workers: Mapping[str, Mapping[str, Any]]) -> int:
     """Run Celery workers by name until they end; return the exit status.
 
-    The first runs in this process and a second one in a child. They end together, however either
-    of them ends, because a supervisor sees only this process.
+    The first runs in this process and a second one in a child. When one of them ends the other one
+    is stopped, because a supervisor sees only this process.
     """
     (own, *others) = workers.items()
     if not others:
@@ -120,7 +120,7 @@ def run_workers(app: Celery, level: str, workers: Mapping[str, Mapping[str, Any]
     parent = os.getpid()
     child = os.fork()
     if not child:
-        # Nothing is connected yet.
+        # No connection is open yet.
         status = 1
         try:
             _end_with_parent(parent)
@@ -151,7 +151,6 @@ def run_workers(app: Celery, level: str, workers: Mapping[str, Mapping[str, Any]
 
 
 def _run_worker(app: Celery, level: str, name: str, options: Mapping[str, Any]) -> int:
-    # With the process id, because workers of one node name share their queue of remote control.
     node = f"{name}-{os.getpid()}@{socket.gethostname()}"
     worker = app.Worker(hostname=node, loglevel=level.upper(), without_mingle=True, **options)
     worker.start()

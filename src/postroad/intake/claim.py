@@ -1,7 +1,7 @@
-"""Files claimed for one step, and how the attempt at each of them ends.
+"""Files claimed for one step, and the outcome of the attempt at each of them.
 
 All files of a claim share one token. A file whose lease is lost is dropped at the next check; the
-journal refuses its token in any case.
+journal also refuses its token.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Claim:
 
     def __init__(self, engine: Engine) -> None:
         self.rows: list[Row] = []
-        # The ids that went on to the next step.
+        # The ids of files that reached the next step.
         self.done: list[int] = []
         self.token = 0
         self.engine = engine
@@ -66,8 +66,8 @@ class Claim:
     async def attempt(self, row: Row, work: Callable[..., Awaitable[None]], *given: Any) -> bool:
         """Do the work of one file, or record its failure; return whether it succeeded.
 
-        The file is held on after a success. Raises the errors that concern every file and are no
-        attempt of this one: SourceError, StoreError, TemporaryFolderFull.
+        The file is still held after a success. Raises errors that concern every file and do not
+        count as an attempt: SourceError, StoreError, TemporaryFolderFull.
         """
         file_id = row["id"]
         try:
@@ -77,7 +77,7 @@ class Claim:
         except (errors.FileVanished, errors.FileChanged) as failure:
             await self.change("conclude", file_id, failure.status, failure.message)
         except (errors.UploadLost, errors.ObjectDiffers) as failure:
-            # The upload is restarted; a file to which this happens repeatedly fails in the end.
+            # The upload is restarted; a file fails if this happens repeatedly.
             if row["upload_id"]:
                 await self.engine.journal.change("forget_upload", file_id, row["upload_id"])
             await self._fail(file_id, failure.message)

@@ -1,7 +1,7 @@
-"""What happens to an imported file at its source: it is left, deleted, or moved to a folder.
+"""Cleans up imported files at their source: they are left, deleted, or moved to a folder.
 
-Only the imported version is touched: a file that has changed since will be imported itself. The
-target folder is created; when the name is taken there, the id of the file is appended. Folders are
+Only the imported version is touched: a file that has changed since will be imported again. The
+target folder is created; if the name is taken there, the id of the file is appended. Folders are
 compared by their real paths, because one folder can have several names: relative to the login
 folder, absolute, or over a link.
 """
@@ -112,7 +112,7 @@ async def folder_below(source: Source, server: Row) -> bytes | None:
 
 
 async def _real_path(source: Source, path: bytes) -> bytes:
-    """Return the real path; a folder that does not exist yet is taken to be in its parent's."""
+    """Return the real path; for a folder that does not exist yet, that of its parent is used."""
     try:
         async with answering(shown_name(path), source):
             return await source.sftp.realpath(path)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class IntakeContext:
-    """Settings and keys; `run` runs a step with the engine of this thread."""
+    """Settings and keys; `run` executes a step with the engine of this thread."""
 
     dsn: str = field(repr=False)
     settings: IntakeSettings = field(repr=False)

@@ -1,7 +1,7 @@
 """Credentials of a server: a password, or a private key with passphrase and certificate.
 
-They exist in the clear only inside the process that logs in. In the database they are one sealed
-text; no answer, log line or task argument holds them, and their `repr` shows nothing.
+They exist in plain text only inside the process that logs in. In the database they are one sealed
+text; no answer, log line or task argument contains them, and their `repr` shows nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from postroad.vault import Vault
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a login needs; never shown."""
+    """The credentials of a login; never shown."""
 
     password: str | None = field(default=None, repr=False)
     private_key: str | None = field(default=None, repr=False)
@@ -32,7 +32,7 @@ class Credentials:
         self.client_keys()
 
     def client_keys(self) -> list[Any]:
-        """Return the key as the SSH library takes it. Raises CredentialsInvalid."""
+        """Return the key for the SSH library. Raises CredentialsInvalid."""
         if not self.private_key:
             return []
         try:
@@ -40,7 +40,7 @@ class Credentials:
             if self.certificate:
                 return [(key, asyncssh.import_certificate(self.certificate))]
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError, ValueError):
-            # The library's own words may repeat a piece of the key.
+            # The library's error text may contain a part of the key.
             raise CredentialsInvalid(
                 "the private key or certificate cannot be read",
                 hint="give a key in OpenSSH or PEM format and its passphrase, if it has one",
@@ -48,7 +48,7 @@ class Credentials:
         return [key]
 
     def seal(self, vault: Vault) -> str:
-        """Return them sealed, as they are stored."""
+        """Return the sealed credentials, as they are stored."""
         return vault.seal(json.dumps({name: one for name, one in asdict(self).items() if one}))
 
     @classmethod

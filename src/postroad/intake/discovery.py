@@ -7,7 +7,7 @@ begin_scan ── lease on the server's scan, kept by a heartbeat; a second disc
 end_scan ── next scan after `scan_interval`; sightings of missing files are deleted
 ```
 
-The lease of a discoverer that dies expires; what it wrote stays. Two that run at the same time
+The lease of a discoverer that dies expires; the rows that it wrote stay. Two concurrent discoverers
 write each row once, because a version is unique.
 """
 
@@ -35,7 +35,7 @@ PAGES_PER_PROMOTION = 10
 
 
 async def discover(engine: Engine, server_id: int) -> Row | None:
-    """Scan one server once; returns the report, None when it is not to be scanned now.
+    """Scan one server once; returns the report, None if the server must not be scanned now.
 
     Raises SourceError, which is recorded. Files carry the current trace, or a new one.
     """

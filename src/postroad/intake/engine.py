@@ -1,4 +1,4 @@
-"""What one worker process needs to import files: journal, store, vault, connections, settings."""
+"""The dependencies of one worker process: journal, store, vault, connections, settings."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ FAILURES_UNTIL_ALERT = 3
 PATIENCE = timedelta(seconds=60)
 
 
-# What an alert is about: a server, a file, a file's clean-up, a store, or a machine's folder.
+# The subject of an alert: a server, a file, a file's clean-up, a store, or a machine's folder.
 Subject = Literal["server", "file", "cleanup", "store", "temporary"]
 
 
 @dataclass(slots=True)
 class Engine:
-    """Everything that a step needs; it belongs to one event loop."""
+    """The dependencies of a step; they belong to one event loop."""
 
     settings: IntakeSettings
     journal: Journal
@@ -75,12 +75,12 @@ class Engine:
         except errors.SourceError as failure:
             await self.server_failed(server, failure)
             raise
-        # A login alone proves nothing: some servers accept it and then do not answer.
+        # A login alone is no proof: some servers accept it and then do not answer.
         if server["failures"] or server["status"] == "new":
             await self.works("server", server["id"])
 
     async def connect(self, server: Row) -> Source:
-        """Log in to a server; its host key is pinned if none is, with a warning."""
+        """Log in to a server; if it has no pinned host key, its key is pinned, with a warning."""
         try:
             credentials = Credentials.open(self.vault, server["credentials"])
         except (SealBroken, errors.CredentialsInvalid) as broken:
@@ -125,7 +125,7 @@ class Engine:
             await self.alert("store", self.store.name, title, failure.message)
 
     async def temporary_folder_full(self, failure: errors.TemporaryFolderFull) -> None:
-        """Alert that the temporary folder of this machine is full; other machines go on."""
+        """Alert that the temporary folder of this machine is full; other machines continue."""
         self.may_have_alerted_full = True
         logger.warning("temporary_folder_full", extra={"reason": failure.message})
         machine = socket.gethostname()

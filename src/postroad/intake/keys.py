@@ -1,9 +1,9 @@
 """Object keys: every path of a server becomes a key that every store accepts.
 
-Printable UTF-8 without special characters is kept. Everything else is percent-encoded, with `%`,
-so that the mapping is reversible. A leading `.` becomes `%2E`: no key leads out of a folder. A part
-or a key that is too long for a file system or for S3 ends in `~` and a digest; the journal has the
-real path of every file beside its key.
+Printable UTF-8 without special characters is kept. Everything else is percent-encoded, with `%`, so
+that the mapping is reversible. A leading `.` becomes `%2E`: no key leads out of a folder. A part or
+a key that is too long for a file system or for S3 ends in `~` and a digest; the journal contains
+the real path of every file and its key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 
 from postroad.postgres.calls import Row
 
-# Names in file systems end at 255 bytes, keys of S3 at 1024; the rest is left for a version.
+# File systems limit names to 255 bytes, S3 limits keys to 1024; the difference is for a version.
 MAX_PART_BYTES = 200
 MAX_KEY_BYTES = 900
 DIGEST_CHARACTERS = 20
@@ -21,7 +21,7 @@ _UNSAFE = set('~%\\"<>|?*:\x7f')
 
 
 def shown_name(path: bytes) -> str:
-    """Return a path for display and for a text column: what is not UTF-8 is escaped."""
+    """Return a path for display and for a text column: bytes that are not UTF-8 are escaped."""
     text = path.decode("utf-8", "backslashreplace")
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
@@ -29,7 +29,7 @@ def shown_name(path: bytes) -> str:
 def object_key(prefix: str, path: bytes, version: int) -> str:
     """Return the key of one version of a remote file below a prefix, the server's name."""
     parts = [_part(part) for part in [prefix.encode(), *path.split(b"/")]]
-    # `~` is always encoded in a part, so a version cannot be taken for a name.
+    # `~` is always encoded in a part, so a version cannot be mistaken for a name.
     suffix = f"~{version}" if version > 1 else ""
     key = "/".join(parts)
     if len(key.encode()) > MAX_KEY_BYTES:
@@ -47,7 +47,7 @@ def _part(part: bytes) -> str:
         written = written[:-1] + f"%{ord(written[-1]):02X}"
     if len(written.encode()) > MAX_PART_BYTES:
         kept = written.encode()[: MAX_PART_BYTES - DIGEST_CHARACTERS - 4].decode("utf-8", "ignore")
-        # Not in the middle of an escape.
+        # Do not cut an escape sequence.
         kept = kept[: kept.rfind("%")] if "%" in kept[-2:] else kept
         return kept + _digest(part)
     return written

@@ -22,7 +22,7 @@ from postroad.intake.source import Source, answering, encoded, size_and_mtime
 from postroad.postgres.calls import Row
 
 PAGE_FILES = 1000
-# OpenSSH returns this many in one response.
+# OpenSSH returns this many entries in one response.
 PIECE_ENTRIES = 100
 MAX_PROBLEMS = 20
 
@@ -117,7 +117,7 @@ class Listing:
 async def entries_of(
     source: Source, folder: bytes, shown: str
 ) -> AsyncIterator[tuple[bytes, SFTPAttrs]]:
-    """Yield the entries of a folder; the timeout is for each response, not for the whole."""
+    """Yield the entries of a folder; the timeout applies to each response."""
     entries = source.sftp.scandir(folder)
     is_more = True
     while is_more:
@@ -130,7 +130,7 @@ async def entries_of(
             else:
                 is_more = False
         for found in piece:
-            # Asked for in bytes, the library answers in bytes.
+            # Given a path in bytes, the library returns names in bytes.
             name = cast("bytes", found.filename)
             if name not in (b".", b".."):
                 yield name, found.attrs

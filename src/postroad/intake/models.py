@@ -16,7 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, relationship
 
 
 class IntakeBase(DeferredReflection, DeclarativeBase):
-    """What the entities have in common."""
+    """The common base of the entities."""
 
     metadata = MetaData(schema="intake")
 
@@ -40,7 +40,7 @@ class ImportedFile(IntakeBase):
 
 
 class FilePart(IntakeBase):
-    """A part of an upload that the store has."""
+    """A stored part of an upload."""
 
     __tablename__ = "file_parts"
 

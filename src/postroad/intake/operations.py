@@ -22,7 +22,7 @@ from postroad.intake.source import exported
 from postroad.postgres.calls import Connection, Row, call, change
 from postroad.vault import Vault
 
-# The settings that decide to whom the credentials are sent.
+# The settings that determine where the credentials are sent.
 _LOGIN = ("host", "port", "username", "host_key", "trusts_first_key")
 
 
@@ -112,7 +112,8 @@ async def renew_credentials(
 ) -> Row:
     """Replace the credentials of a server; it is scanned again immediately.
 
-    A new private key is only in the vault; its public key is returned, for the server's operator.
+    A new private key exists only in the vault; its public key is returned, for the server's
+    operator.
     """
     found, public_key = await status.server(connection, server), None
     if password:
@@ -126,9 +127,9 @@ async def renew_credentials(
 
 
 async def retry(connection: Connection, ids: Sequence[int]) -> Row:
-    """Retry files now that failed, vanished, were superseded or skipped, or wait.
+    """Retry files now that have failed, vanished, been superseded or skipped, or that wait.
 
-    With --all: the failed ones.
+    With --all: only failed files.
 
     Example: postroad intake retry --all --server acme
     """
@@ -152,7 +153,7 @@ async def reimport(connection: Connection, ids: Sequence[int]) -> Row:
 
 
 async def rotate_credentials(connection: Connection, vault: Vault) -> int:
-    """Seal all credentials with the newest key; returns how many. Raises SealBroken."""
+    """Seal all credentials with the newest key; returns their number. Raises SealBroken."""
     text = "select id, credentials from intake.sftp_servers order by id for update"
     rows = await (await connection.execute(text)).fetchall()
     sealed = [vault.rotate(row[1]) for row in rows]
@@ -161,7 +162,7 @@ async def rotate_credentials(connection: Connection, vault: Vault) -> int:
 
 
 async def _files(connection: Connection, function: str, ids: Sequence[int]) -> Row:
-    """Call a function for files, in the current trace; returns the ids that it changed."""
+    """Call a function for files, in the current trace; returns the ids of the changed files."""
     done = await change(connection, f"intake.{function}", list(ids))
     return {"ids": done, "count": len(done)}
 
@@ -172,7 +173,7 @@ async def _change(connection: Connection, server_id: int, values: dict[str, Any]
 
 
 def _checked(values: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
-    """Reject a folder that is wrong as written; real paths are compared before each scan."""
+    """Reject an invalid folder by its text; real paths are compared before each scan."""
     if server.get("after_import") == "move" and server.get("move_to"):
         root = posixpath.normpath(server.get("directory") or ".")
         wanted = posixpath.normpath(server["move_to"])
@@ -204,7 +205,7 @@ def _public_key(text: str) -> str:
 
 
 def _json(values: Mapping[str, Any]) -> Jsonb:
-    # Only intervals are no JSON, and PostgreSQL reads them as Python writes them.
+    # Only intervals cannot be JSON, and PostgreSQL can read the text that Python writes.
     return Jsonb(values, dumps=partial(json.dumps, default=str))
 
 

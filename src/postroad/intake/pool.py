@@ -27,7 +27,7 @@ _login_of = itemgetter("host", "port", "username", "credentials", "host_key")
 class SourcePool:
     """Lends connections by server; the journal limits how many are in use."""
 
-    # By server: connection, login with which it was opened, since when it is idle.
+    # By server: the connection, the login that it was opened with, and since when it is idle.
     _idle: defaultdict[int, list[tuple[Source, Any, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -44,7 +44,7 @@ class SourcePool:
             yield source
             is_usable = not source.is_broken
         except RemoteFileError:
-            # An error of the file: the connection has answered.
+            # The error concerns the file: the connection works.
             is_usable = True
             raise
         finally:

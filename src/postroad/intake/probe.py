@@ -1,4 +1,4 @@
-"""Checks of a server for an operator: whether a login works, and what is in a folder."""
+"""Checks of a server for an operator: a login, and the listing of a folder."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from postroad.intake.errors import FileNotFound, ServerNotFound
 from postroad.intake.status import FILE_STATUSES
 from postroad.operate import Action, Column, Filter, Journey, Resource
 
-# Columns that are not in the table of all rows, those of them that are never null, and others.
+# Columns that only the page of a row shows, those of them that are never null, and others.
 _hidden = partial(Column, is_listed=False)
 _detail = partial(_hidden, is_nullable=False)
 _given = partial(Column, is_nullable=False)
@@ -194,7 +194,7 @@ REMOVE = Action(
     operations.delete_server, "server {server} {be} removed", SERVERS, "Delete", "Удалить",
     name="remove", question="Remove {server} and the journal of its files?", is_danger=True,
 )  # fmt: skip
-# Not a command: the vault is at hand where the console runs, see `postroad intake servers change`.
+# Not a command: only the console has the vault, see `postroad intake servers change`.
 RENEW = Action(
     operations.renew_credentials, "server {server} {be} given new credentials", SERVERS,
     "Renew the credentials", "Сменить учётные данные", name="renew", needs=("vault",),

@@ -1,6 +1,6 @@
-"""Which files of a server are imported: include, exclude and ignore patterns, done-files.
+"""Selects the files to import: include, exclude and ignore patterns, done-files.
 
-Patterns of half-written files (`ignore`) match in any case: `.TMP` is as temporary as `.tmp`.
+Patterns of incomplete files (`ignore`) ignore case: `.TMP` matches like `.tmp`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-# Patterns with and without a slash, as one expression each.
+# One regular expression each for the patterns with and without a slash.
 Patterns = tuple[re.Pattern[str], re.Pattern[str]]
 
 

@@ -1,8 +1,8 @@
 """Batches the writes of an SSH connection, at the price of a private attribute of asyncssh.
 
-asyncssh sends each request by a system call of its own, and an empty packet before it by another:
-11 % more processor time for small files (docs/decisions/0048). Should the attribute change, the
-connection works unbatched.
+asyncssh sends each request with one system call, and an empty packet before it with another, which
+costs 11 % more CPU time for small files (docs/decisions/0048). If the attribute changes, the
+connection works without batching.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ async def _one(
 
 
 async def counts(connection: Connection) -> dict[str, int]:
-    """Return how many files have each status."""
+    """Return the number of files by status."""
     text = "select status, count(*) from intake.imported_files group by status"
     rows = await (await connection.execute(text)).fetchall()
     return dict.fromkeys(FILE_STATUSES, 0) | dict(rows)

@@ -35,7 +35,7 @@ __all__ = [
 
 
 def _task(step: Callable[..., Coroutine[Any, Any, tuple[Any, Work]]]) -> Any:
-    """Make a task of a step that returns its result and the work that waits for further tasks."""
+    """Convert a step to a task; the step returns its result and the work for further tasks."""
 
     @functools.wraps(step)
     def run(self: Task, *ids: int) -> Any:
@@ -49,14 +49,14 @@ def _task(step: Callable[..., Coroutine[Any, Any, tuple[Any, Work]]]) -> Any:
                 task.apply_async(args=batch)
         return result
 
-    # So that the task of a killed worker is redelivered.
+    # Acknowledge late, so that the task of a killed worker is redelivered.
     late = {"acks_late": True, "reject_on_worker_lost": True}
     return shared_task(bind=True, ignore_result=True, **late)(run)
 
 
 @_task
 async def discover_all_servers(engine: Engine) -> tuple[int, Work]:
-    """Start a scan of every server that is due; returns how many."""
+    """Start a scan of every server that is due; returns their number."""
     due = [[row["due_servers"]] for row in await engine.journal.select("due_servers")]
     return len(due), Work(scans=due)
 
@@ -102,12 +102,12 @@ async def notify_and_cleanup(engine: Engine, *file_ids: int) -> tuple[list[int],
 
 @_task
 async def reconcile_stuck_files(engine: Engine) -> tuple[int, Work]:
-    """Resume files that no worker holds; returns how many tasks that made."""
+    """Resume files that no worker holds; returns the number of started tasks."""
     work = await reconcile(engine)
     return len(work.transfers) + len(work.uploads) + len(work.notices), work
 
 
 @_task
 async def abort_orphaned_uploads(engine: Engine) -> tuple[int, Work]:
-    """Abort old uploads at the store that belong to no file; returns how many."""
+    """Abort old uploads at the store that belong to no file; returns their number."""
     return await abort_orphans(engine), Work()

@@ -8,12 +8,12 @@ discovered ──claim──> downloading ──┬─ stream ──────
                           └── gone: vanished · changed: superseded
 ```
 
-Size and mtime must be those of the version that was discovered: before the first byte of a large
-file and after its last one, and after a small file was read. Small files are stored by one request
-each, several in flight on one connection, and recorded in batches.
+Size and mtime must be those of the discovered version. They are checked before the first byte of a
+large file and after its last one, and after reading a small file. Small files are stored with one
+request each, several in flight on one connection, and recorded in batches.
 
-A temporary file is written and sent by the same resumable upload. When it is gone, because another
-machine has it or somebody deleted it, or has been changed, the download starts again.
+A temporary file is written and sent by the same resumable upload. If it was changed, or is missing
+because another machine has it or it was deleted, the download starts again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ONE_READ_BYTES = 32 * 1024
 
 
 async def transfer(engine: Engine, ids: list[int]) -> list[int]:
-    """Fetch files; returns those that went on to the next step. Failures are recorded, not raised.
+    """Fetch files; returns those that reached the next step. Failures are recorded, not raised.
 
     The files of a source or store that is down are given back.
     """
@@ -85,7 +85,7 @@ async def _download(row: Row, held: Claim, server: Row, source: Source) -> None:
             hint="free disk space, or set intake.temporary_folder to a larger disk",
         ) from None
     except (errors.StoreRefused, errors.StoreUnavailable) as failure:
-        # Of the temporary folder: the store itself has not failed.
+        # The temporary folder has failed, not the store.
         raise errors.FileUnreadable(failure.message) from None
     await held.change("downloaded", row["id"], digest)
     await engine.temporary_folder_works()
@@ -111,7 +111,7 @@ async def _copy(upload: Upload, server: Row, source: Source) -> str:
 async def _store_small(held: Claim, server: Row, rows: list[Row], source: Source) -> None:
     engine = held.engine
     waiting = list(reversed(rows))
-    # Stored and not recorded yet: id, key, sha256. Their leases are still held.
+    # Files that are stored but not recorded: id, key, sha256. Their leases are still held.
     stored: list[tuple[int, str, str]] = []
 
     async def record() -> None:
@@ -145,7 +145,7 @@ async def _store_small(held: Claim, server: Row, rows: list[Row], source: Source
             for _ in range(min(engine.settings.pipeline, len(rows))):
                 tasks.create_task(carry())
     finally:
-        # What is in the store is recorded, whatever happened to the other files.
+        # Stored files are recorded even if other files have failed.
         if stored:
             await record()
 
@@ -154,7 +154,6 @@ async def _read(source: Source, path: bytes, size: int) -> tuple[bytes | bytearr
     """Read a file, then its attributes by the same handle: those of the version that was read."""
     file = await source.sftp.open(path, "rb", block_size=0)
     if 0 < size <= ONE_READ_BYTES:
-        # Sent together: a server answers requests for one handle in order, so stat is the later.
         piece, found, _ = await asyncio.gather(file.read(size, 0), file.stat(), file.close())
         if len(piece) == size:
             return cast("bytes", piece), found
@@ -170,7 +169,7 @@ async def _read(source: Source, path: bytes, size: int) -> tuple[bytes | bytearr
 
 
 async def upload(engine: Engine, ids: list[int]) -> list[int]:
-    """Send temporary files to the store; returns those that went on to the next step."""
+    """Send temporary files to the store; returns those that reached the next step."""
     async with claim(engine, ids, "upload") as held:
         for row in held.rows:
             if await engine.temporary.size(temporary_name(row)) is None:
@@ -205,7 +204,7 @@ async def _send(row: Row, held: Claim) -> None:
                 _same(sha256, row)
             digest, key = _same(await sending.complete(sha256), row), sending.key
     except (errors.FileChanged, errors.FileVanished) as failure:
-        # Of the temporary file, not of the one at the source: it is fetched again.
+        # The temporary file has changed, not the one at the source: it is fetched again.
         await engine.temporary.remove(name)
         raise errors.ObjectDiffers(failure.message) from None
     await held.change("uploaded", [row["id"]], engine.store.name, [key], [digest])

@@ -5,8 +5,8 @@ begin ──> part ──> part ──> … ──> complete ──> check size 
 ```
 
 A part is read, hashed in order, sent, and then recorded in the journal; only recorded parts count.
-A part that the store has and the journal has not is compared by its tag. The state of a sha256
-cannot be stored, so a resumed file is hashed by reading the finished object back.
+A part that is stored but not recorded is compared by its tag. The state of a sha256 cannot be
+stored, so a resumed file is hashed by reading the finished object back.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Upload:
     upload_id: str = ""
     part_size: int = 0
     stored: dict[int, Part] = field(default_factory=dict)
-    # Tags of the parts that the store has and the journal has not.
+    # Tags of the parts that are stored but not recorded.
     unrecorded: dict[int, str] = field(default_factory=dict)
     is_resumed: bool = False
     is_complete: bool = False
@@ -69,7 +69,7 @@ class Upload:
             try:
                 self._compare(await self.store.parts(self.key, self.upload_id))
             except UploadLost:
-                # Unless an earlier worker completed it and died before recording it.
+                # An earlier worker may have completed it and died before recording it.
                 is_whole = sum(part.size for part in self.stored.values()) == self._filesize
                 if is_whole and await self.store.size(self.key) == self._filesize:
                     self.is_complete = self.is_resumed = True

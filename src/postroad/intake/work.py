@@ -1,4 +1,4 @@
-"""Work that waits for tasks, and the way out of every intermediate state."""
+"""Dispatches waiting work to tasks, and resolves every intermediate state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def reconcile(engine: Engine) -> Work:
 
 
 async def abort_dead_uploads(engine: Engine) -> int:
-    """Abort uploads of files that ended without them; returns how many."""
+    """Abort uploads of files that ended without them; returns their number."""
     count = 0
     try:
         for row in await engine.journal.select("dead_uploads", BATCH_UPLOADS):
@@ -65,7 +65,7 @@ async def abort_dead_uploads(engine: Engine) -> int:
 
 
 async def abort_orphans(engine: Engine) -> int:
-    """Abort old uploads and remove old temporary files that no file needs; returns how many.
+    """Abort old uploads and remove old temporary files that no file needs; returns their number.
 
     Their worker died before it recorded them, their file was skipped or deleted, or an older
     version has left them (`<id>.part`).

@@ -1,8 +1,8 @@
 """Frameworks that post and consume on their own connections, in their own transactions.
 
 `sqlalchemy` and `django` return a bus for the transaction that the framework has begun. The bus
-never commits, so what it did exists if the framework commits. `django.tasks` is a backend for
-Django Tasks.
+never commits, so its changes exist if the framework commits. `django.tasks` is a backend for Django
+Tasks.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Actions: operations for operators, with the parameters that their functions declare.
 
-The function is the declaration: its name is the action's, its docstring the help, its parameters
-the arguments and options: keyword-only parameters are options, the others arguments;
-`Annotated[str, "help"]` carries the help. `connection` and the names in `Action.needs` are
-supplied by the interface that runs it: `by` (who acts), `is_dry_run`.
+The function is the declaration: its name is the name of the action, its docstring the help text.
+Its keyword-only parameters are options, the others arguments; `Annotated[str, "help"]` has their
+help. `connection` and the names in `Action.needs` are supplied by the interface that runs the
+action: `by` (the user), `is_dry_run`.
 
-An action runs in the caller's transaction and reports facts, so that every one has a dry run.
+An action runs in the caller's transaction and returns facts, so every action has a dry run.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ class Parameter:
 class Action:
     """An operation for operators, usually on a row of a resource.
 
-    `done` reports it, with its arguments, what its function returned (as `result` if that is a
-    number or a boolean), `{be}`, which is "is", "are", or "would be" in a dry run, and `{would}`,
-    which is empty but in a dry run; `unchanged` is for a result of 0 or False. `when` names the
-    values of columns with which it is offered for a row; only an action with a title is offered in
-    the console. Its command asks the `question` first, unless it is given `--yes`; with `loss`, the
-    name of a count in its result, only if a dry run shows that something would be lost.
+    `done` is the template of the report, with the arguments, the result of the function (as
+    `result` if it is a number or a boolean), `{be}`, which is "is", "are", or "would be" in a dry
+    run, and `{would}`, which is empty except in a dry run; `unchanged` is the report for a result
+    of 0 or False. `when` has the values of columns with which the action is offered for a row; only
+    an action with a title is offered in the console. Its command asks the `question` first, unless
+    it is given `--yes`; with `loss`, the name of a count in its result, only if a dry run shows
+    that something would be lost.
     """
 
     call: Callable[..., Awaitable[Any]]
@@ -69,18 +70,18 @@ class Action:
     unchanged: str = ""
     role: Role = "operator"
     needs: tuple[str, ...] = ()
-    # The parameter that gets the object that the interface has opened.
+    # The parameter for the object that the interface has opened.
     place: str = "connection"
-    # Which columns of a row its parameters get; by default the first one gets the identity.
+    # The columns of a row by parameter; by default the first parameter gets the identity.
     columns: Mapping[str, str] = field(default_factory=dict)
     when: Mapping[str, Collection[Any]] = field(default_factory=dict)
     # The optional parameters that the console asks for, besides a reason.
     asked: tuple[str, ...] = ()
     question: str = ""
-    # Parameters that are not recorded anywhere, such as payloads, and results shown once.
+    # Parameters that are never recorded, such as payloads, and results shown once.
     secrets: tuple[str, ...] = ()
     loss: str = ""
-    # The resources whose rows its parameters name, for the console to offer them.
+    # The resources whose rows its parameters refer to, so that the console can offer them.
     offered: Mapping[str, Resource] = field(default_factory=dict)
     is_danger: bool = False
     # Whether it can be run on all rows that match a filter.
@@ -95,12 +96,12 @@ class Action:
 
     @property
     def verb(self) -> str:
-        """Its name: that of the command, of the audit entry and of the test hook."""
+        """The name of the action, of its command, its audit entry and its test hook."""
         return self.name or self.call.__name__
 
     @property
     def summary(self) -> str:
-        """What it does: the docstring of its function, without the errors that it raises."""
+        """The docstring of its function, without the errors that it raises."""
         return re.sub(r"\s*Raises\s[^.]*\.", "", inspect.getdoc(self.call) or "")
 
     @property
@@ -124,7 +125,7 @@ class Action:
         return tuple(found)
 
     def arguments_of(self, row: Row) -> dict[str, Any]:
-        """Return the arguments that name a row."""
+        """Return the arguments that identify a row."""
         columns = self.columns or {self.parameters[0].name: self.resource.row_name}
         return {name: row[column] for name, column in columns.items()}
 
@@ -141,7 +142,7 @@ class Action:
     ) -> Mapping[str, Any]:
         """Run it in the caller's transaction; returns its arguments and its result, by name.
 
-        What is supplied is also the default of an option of the same name.
+        A supplied value is also the default of an option of the same name.
         """
         names = inspect.signature(self.call).parameters
         arguments |= {n: v for n, v in supplied.items() if n in names and arguments.get(n) is None}

@@ -1,7 +1,7 @@
 """HTTP lists and actions of resources, with their OpenAPI models.
 
-A list has filters, sort and cursor as query parameters. An action has its arguments and options in
-the body, as its command has them; `…/all` runs it on all rows that match the filters in the query.
+A list has filters, sort and cursor as query parameters. An action has the arguments and options of
+its command in the body; `…/all` runs it on all rows that match the filters in the query.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def add_list(
         )
         if not is_array:
             return JSONResponse(jsonable_encoder({"items": page.rows, "cursor": page.cursor}))
-        # As FastAPI writes a row alone: durations in ISO 8601.
+        # Like FastAPI's serialisation of a single row: durations in ISO 8601.
         rows = adapter.dump_json(adapter.validate_python(page.rows))
         response = Response(rows, media_type="application/json")
         if page.cursor is not None:
@@ -112,7 +112,7 @@ def add_list(
 def add_action(
     routes: APIRouter, action: Action, run: Callable[..., Awaitable[Mapping[str, Any]]]
 ) -> None:
-    """Add the call of an action on rows that the body names, and that on all that match a filter.
+    """Add the calls of an action: on rows named in the body, and on all that match a filter.
 
     `run` takes the request, the action, the arguments, the filters or None, and whether it is a dry
     run; it checks the caller's right and returns the facts of `Action.run`.
@@ -147,7 +147,7 @@ def add_action(
     fields: dict[str, Any] = {"is_dry_run": (dry, False)}
     for one in action.parameters:
         if one.name == "by":
-            # The caller is known; a command may name somebody else.
+            # The caller is identified by the token; a command may name another user.
             continue
         known = _INTEGERS.get(one.type, one.type)
         kind = known if one.is_required else known | None
@@ -162,7 +162,7 @@ def add_action(
 
 _STRICT = ConfigDict(extra="forbid")
 _BigInteger = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-# The database has no functions for larger numbers.
+# The database functions do not accept larger numbers.
 _INTEGERS: Mapping[Any, Any] = {int: _BigInteger, Sequence[int]: Sequence[_BigInteger]}
 
 

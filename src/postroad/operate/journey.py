@@ -1,7 +1,7 @@
-"""Journeys: one search over all components, and the path of what it finds in order of time.
+"""Journeys: one search over all components, and the path of the results in order of time.
 
-A resource that declares a `Journey` takes part. Its rows are found by the texts that people search
-for, and what they link to (a trace, a process, an iid) is searched in all resources in turn:
+A resource that declares a `Journey` takes part. Its rows are found by the texts that users search
+for, and their links (a trace, a process, an iid) are searched in all resources, too:
 
 ```
 4711 ──> message of queue orders ──trace──> exchange message ──process──> process, reply
@@ -26,7 +26,7 @@ from postroad.operate.resource import Column, Resource, Row
 # Rows of one resource per search, and of the whole path.
 MAX_FOUND = 100
 MAX_STEPS = 300
-# The columns of a step that the journey of its resource names.
+# The columns of a step that are named by the journey of its resource.
 _DECLARED = ("at", "until", "holder", "place", "attempts", "error")
 _TRACE = re.compile(r"^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$")
 
@@ -35,7 +35,7 @@ async def _none(_: Any) -> list[Row]:
     return []
 
 
-# What is shown of each step.
+# The fields of each step that are shown.
 STEPS = Resource(
     "journey.steps", "step", Rows(_none), "Show a path across components.",
     (
@@ -96,7 +96,7 @@ class Search:
 
     @property
     def steps(self) -> list[Row]:
-        """What was found so far, in order of time."""
+        """The steps found so far, in order of time."""
         return sorted(
             self._steps.values(), key=lambda step: step["at"] or datetime.max.replace(tzinfo=UTC)
         )

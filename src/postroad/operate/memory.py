@@ -11,7 +11,7 @@ from postroad.operate.resource import Page, Query, Resource, Row
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Reads all rows with `read`, then filters, sorts and pages them as a database would."""
+    """Reads all rows with `read`, then filters, sorts and pages them like a database."""
 
     read: Callable[[Any], Awaitable[Sequence[Row]]]
 

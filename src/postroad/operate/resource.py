@@ -25,7 +25,7 @@ from postroad.web.cursors import decode_cursor, encode_cursor
 from postroad.web.errors import CursorInvalid, RequestInvalid, ResourceMissing
 
 Row: TypeAlias = dict[str, Any]
-# How a value is shown in the console, and its type in OpenAPI.
+# The kinds of columns: how a value is shown in the console, and its type in OpenAPI.
 Kind = Literal[
     "text", "code", "id", "number", "alarm", "rate", "bytes", "boolean", "moment", "since",
     "duration", "state", "word", "list", "json",
@@ -53,9 +53,9 @@ class RowNotFound(ResourceMissing):
 class Column:
     """A column of a list: its name in JSON, its titles in English and Russian, and its kind.
 
-    `id` is a number that identifies something, `alarm` one that is red unless it is
-    zero, `since` a time that is shown as an age.
-    Columns that are not listed are in JSON and on the page of one row only.
+    `id` is a number that identifies something, `alarm` a number that is red unless it is zero,
+    `since` a time that is shown as an age. Columns that are not listed appear only in JSON and on
+    the page of one row.
     """
 
     name: str
@@ -70,9 +70,9 @@ class Column:
     # be of any length.
     index: str = ""
     is_nullable: bool = True
-    # Deprecated: the column that has the same value under its present name.
+    # Deprecated; the column that has the same value under its current name.
     replaced_by: str = ""
-    # What a table of the command line shows for null, by default a dash.
+    # Shown for null in a table of the command line, by default a dash.
     null: str = ""
 
 
@@ -80,7 +80,7 @@ class Column:
 class Filter:
     """A condition that a caller may set, combined by AND.
 
-    Without `columns` it compares the column of its own name. `choices` are the valid
+    Without `columns` it compares the column of the same name. `choices` are the valid
     values; a mapping gives the values of the column for each, such as `open` for several states.
     `offered` is a query of the values that the console offers. With `is_search` it finds a part of
     any of the columns, ignoring case. `default` is used if the caller passes no value. `is_scan` is
@@ -96,10 +96,8 @@ class Filter:
     offered: LiteralString | None = None
     is_search: bool = False
     is_scan: bool = False
-    # The resource whose rows it names: offered in the console, checked by commands.
+    # The resource whose rows it refers to: offered in the console, checked by commands.
     of: Resource | None = None
-    # In place of the comparison: an SQL condition over the row `r` with one parameter, or without
-    # one for a flag.
     condition: LiteralString | None = None
     is_flag: bool = False
     # Whether the console has a field for it although there is a search.
@@ -121,7 +119,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which rows a page has, in which order; see `Resource.page`."""
+    """The rows of a page and their order; see `Resource.page`."""
 
     filters: Mapping[str, Any]
     sort: str
@@ -135,8 +133,8 @@ class Query:
 class Journey:
     """How rows of a resource become steps of a journey, see `postroad.operate.journey`.
 
-    People search for the values of `keys`; those of `links` also connect rows of all resources.
-    The others name the columns of the step. `next` is what happens after a state, in English and
+    Users search for the values of `keys`; those of `links` also connect rows of all resources. The
+    others name the columns of the step. `next` describes what follows a state, in English and
     Russian. `find` reads the rows if they are not in one table.
     """
 
@@ -157,17 +155,17 @@ class Source(Protocol):
     """Reads pages of a list that is not in one table."""
 
     async def page(self, resource: Resource, place: Any, query: Query) -> Page:
-        """Read a page; `place` is what the caller gave as the connection."""
+        """Read a page; `place` is the object that the caller passed as the connection."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:
     """A list for operators, such as `exchange.messages`.
 
-    `source` is a view, or what else may follow `from`, or an object that reads pages. `key` is
+    `source` is a view or another expression for `from`, or an object that reads pages. `key` is
     unique and not null and orders the list; `identity` names a row in commands and addresses,
-    `label` is the column that people know it by. `detail` reads one row with the lists of rows that
-    belong to it, as further fields; None if there is no such row. `prepare` is a statement to
+    `label` is the column by which users recognise it. `detail` reads one row with the lists of rows
+    that belong to it, as further fields; None if there is no such row. `prepare` is a statement to
     run before rows are read.
     """
 
@@ -184,13 +182,13 @@ class Resource:
     prepare: LiteralString | None = None
     is_descending: bool = True
     example: str = ""
-    # What to do if the list is empty.
+    # Advice for an empty list.
     advice: str = ""
     detail: Callable[[AsyncConnection[Any], str], Awaitable[Row | None]] | None = None
-    # The columns of the lists of rows that the detail adds, by their names.
+    # The columns of the lists of rows in the detail, by their names.
     parts: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
     missing: type[PostroadError] = RowNotFound
-    # How its rows are found by the search over all components.
+    # The part of its rows in the search over all components.
     journey: Journey | None = None
 
     @property
@@ -244,7 +242,7 @@ class Resource:
     ) -> Page:
         """Read one page. Read-only. Raises FilterInvalid, CursorInvalid.
 
-        `when` are the values of columns that rows must have besides, as those of an action.
+        `when` has further values of columns that rows must have, such as those of an action.
         """
         order = sort or self.key
         if order not in self.sort_keys:
@@ -275,7 +273,7 @@ class Resource:
             text = sql.SQL("select {columns} from {source} r{where} order by {order} limit %s")
             rows = await self._rows(connection, text.format(**parts), [*values, limit + 1])
         else:
-            # Only keys are read by the search; other columns may be long.
+            # The search reads only keys, because other columns may be long.
             text = sql.SQL(
                 "select {columns}, f._is_match, f._nth from (select * from (select {key} as _key,"
                 " {search} as _is_match, row_number() over (order by {order}) as _nth"
@@ -411,7 +409,7 @@ class Resource:
         *,
         is_searched: bool | None = None,
     ) -> tuple[list[sql.Composable], list[Any]]:
-        """Return conditions: all, or those for which rows are read, or only the others."""
+        """Return conditions: all, those that require reading rows, or only the others."""
         given = self.given(filters)
         conditions: list[sql.Composable] = []
         values: list[Any] = []
@@ -468,7 +466,7 @@ class Resource:
         return text.format(**names), [value, key]
 
     def start(self, order: str, after: str) -> list[Any]:
-        """Return the key of a cursor, with the value of the order before it if that is another."""
+        """Return the key of a cursor, after the value of the sort column if that is another one."""
         if order == self.key:
             return [self._value(order, decode_cursor(after, object)[0])]
         value, key = decode_cursor(after, object, object)
@@ -515,7 +513,7 @@ def _where(conditions: Sequence[sql.Composable]) -> sql.Composable:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether PostgreSQL can store it: without NUL and lone surrogates."""
+    """Return whether PostgreSQL can store a text: it has no NUL and no lone surrogates."""
     return re.search("[\0\ud800-\udfff]", value) is None
 
 
@@ -535,7 +533,7 @@ def _text(value: Any) -> str:
     return value
 
 
-# What reads a part of a cursor, by the kind of its column; the others are texts.
+# Functions that read a part of a cursor, by the kind of its column; other kinds are texts.
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("moment", "since"), datetime.fromisoformat),
     **dict.fromkeys(NUMBERS, partial(_number, "cursor")),

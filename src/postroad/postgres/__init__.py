@@ -1,8 +1,8 @@
 """PostgreSQL as Postroad uses it: the server, connections, LISTEN and the migrator.
 
 - `EmbeddedServer` runs a PostgreSQL in the data folder when no database is named. It is shared by
-  all processes that use the folder; the last one out stops it. A killed user leaves no trace, a
-  killed server is started again and recovers from its log.
+all processes that use the folder; the last one to leave stops it. A killed user has no effect on
+it; a killed server is started again and recovers from its log.
 - `open_async_pool`, `connect`, `connect_async` open connections that survive a restart
   of the server.
 - `ListenHub` is the one LISTEN connection of a process; after each interruption its

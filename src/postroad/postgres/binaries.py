@@ -11,7 +11,7 @@ from pathlib import Path
 
 from postroad.postgres.errors import BinariesNotFound
 
-# What a server needs at run time; headers and static libraries stay where they are.
+# The files that a server needs at run time; headers and static libraries are not copied.
 _RUNTIME_FOLDERS = ("bin", "lib", "share")
 
 

@@ -51,8 +51,6 @@ select set_config('search_path', concat_ws(', ', 'pg_catalog', quote_ident({sche
 ), 'pg_temp'), true)
 """
 
-# A function is executable by everybody until this; functions of extensions stay as they are. Only
-# those are changed, because a bus with many queues has tens of thousands of functions.
 CLOSE_SCHEMA: LiteralString = """
 do $close$
 declare
@@ -162,7 +160,7 @@ def steps(
         yield _text(
             RECORD_MIGRATION, schema=name, name=migration.name, breaks=migration.breaks_older
         )
-    # In the order of the manifest: a table's default may need a function before it.
+    # In the order of the manifest, because a table's default may need a function before it.
     for file in manifest.files:
         if file.kind == "template" and file in replaced:
             yield _text(STORE_TEMPLATE, schema=name, name=file.template_name, body=file.body)

@@ -1,8 +1,8 @@
 """Calls of SQL functions by name, with positional arguments.
 
 A function of a schema has one signature, so its name and the number of arguments are the statement.
-A call runs in the transaction of the connection; nothing here commits. The error that a schema
-raises by its SQLSTATE becomes the component's own. Code that blocks runs them with `finish`.
+A call runs in the transaction of the connection; nothing here commits. An error with the SQLSTATE
+of a component is translated to its class. Blocking code runs the calls with `finish`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from postroad.errors import PostroadError
 from postroad.postgres.errors import raised_by
 
 Row = dict[str, Any]
-# A connection of any row type: what operations and status functions are called with.
+# A connection of any row type: the argument of operations and status functions.
 Connection: TypeAlias = AsyncConnection[Any]
 AnyConnection: TypeAlias = psycopg.Connection[Any] | AsyncConnection[Any]
 
@@ -45,7 +45,7 @@ def open_cursor(connection: AnyConnection, row_factory: Any) -> AsyncCursor[Any]
 
 @cache
 def invocation(function: str, count: int) -> str:
-    """Return the text that calls a function with so many parameters."""
+    """Return the text that calls a function with this number of parameters."""
     return f"{function}({', '.join(['%s'] * count)})"
 
 

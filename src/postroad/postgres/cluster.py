@@ -1,7 +1,7 @@
 """A PostgreSQL data directory on disk and its configuration files.
 
 Safe defaults: data checksums, fsync, UTF-8 with the C.UTF-8 locale, a unix socket in a folder that
-only the server's user (and root) can enter, no TCP unless asked for. The superuser `postroad`
+only the server's user (and root) can enter, no TCP unless configured. The superuser `postroad`
 is authenticated by the kernel (peer), every other role by its password (SCRAM).
 """
 
@@ -66,7 +66,6 @@ class Cluster:
         make_data_folder(self.home.parent)
         for folder in (self.home, self.logs, self.socket_folder):
             folder.mkdir(mode=0o700, exist_ok=True)
-            # Matters for the short folder below the temporary one, where anyone may create names.
             facts = folder.lstat()
             if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in (os.geteuid(), self.user.uid):
                 raise DataFolderRefused(f"{folder} belongs to another user")
@@ -84,7 +83,7 @@ class Cluster:
                 self.socket_folder.rmdir()
 
     def create(self, *, must_sync: bool) -> None:
-        """Create the data directory unless it exists. An interrupted one is never used."""
+        """Create the data directory unless it exists. An incomplete one is never used."""
         if self.data.exists():
             self._refuse_other_versions()
             return

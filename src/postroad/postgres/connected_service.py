@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectedService(Service):
-    """The loop of services that need nothing but a session."""
+    """The loop of services that need only a session."""
 
     async def repeat(
         self,
@@ -30,7 +30,7 @@ class ConnectedService(Service):
     ) -> None:
         """Call `work` with a connection to each database until the service is to stop.
 
-        Its pauses are its own. A lost connection or another error of the database is logged as
+        `work` pauses where necessary. A lost connection or another database error is logged as
         `event`, and all connections are opened again.
         """
         name = task or self.name

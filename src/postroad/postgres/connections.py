@@ -41,7 +41,7 @@ _NETWORK: dict[str, Any] = {
     "keepalives_idle": 15,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    # Every text of a database in UTF-8 can be read, whatever the environment sets.
+    # Any text of a UTF-8 database can be read, whatever the environment sets.
     "client_encoding": "utf8",
 }
 
@@ -70,7 +70,7 @@ def parameters(dsn: str, **options: Unpack[Options]) -> dict[str, Any]:
     }
     if "connect_timeout" in found:
         timeout = options.get("connect_timeout", CONNECT_TIMEOUT_DEFAULT)
-        # libpq counts whole seconds and takes 1 for 2.
+        # libpq uses whole seconds and treats 1 as 2.
         found["connect_timeout"] = max(2, round(timeout.total_seconds()))
     if options.get("is_pooled"):
         found["prepare_threshold"] = None
@@ -138,7 +138,7 @@ def run_blocking(
     *arguments: P.args,
     **named: P.kwargs,
 ) -> T:
-    """Await an operation from blocking code and commit; also where an event loop runs already.
+    """Await an operation from blocking code and commit; works even if an event loop is running.
 
     For scripts, tests and code that starts processes; services await.
     """

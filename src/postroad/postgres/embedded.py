@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 START_TIMEOUT_DEFAULT = timedelta(minutes=2)
 WATCH_SECONDS = 1.0
 DATABASE = "postroad"
-# Names the socket too; with no TCP it cannot collide, since the folder is the server's own.
+# Also names the socket; without TCP it cannot collide, because no other server uses the folder.
 SOCKET_PORT = 5432
 # Each service of `postroad up` has its own pool, and there are three more databases.
 MAX_CONNECTIONS = 400
@@ -68,8 +68,7 @@ MAX_CONNECTIONS = 400
 class EmbeddedServer:
     """One user of the embedded server; a context manager.
 
-    `configuration` overrides options of postgresql.conf and applies when this user is the one who
-    starts the server.
+    `configuration` overrides options of postgresql.conf and applies if this user starts the server.
     """
 
     folder: Path | None = None
@@ -121,7 +120,7 @@ class EmbeddedServer:
             self._users = self._running = None
 
     def revive(self) -> bool:
-        """Start the server again if it has died; return whether it had."""
+        """Start the server again if it has died; return whether it was started."""
         if self.is_running:
             return False
         with self._control():
@@ -164,7 +163,7 @@ class EmbeddedServer:
 
     @cached_property
     def home(self) -> Path:
-        """The folder of the server, which needs no programs of PostgreSQL."""
+        """The folder of the server; found without the programs of PostgreSQL."""
         folder = (self.folder or data_folder_default()).absolute()
         wanted = folder / "postgres"
         if server_user().can_reach(wanted):
@@ -285,7 +284,7 @@ class EmbeddedService(Service):
     async def run(self) -> None:
         """Start the server, watch it, and leave it. Blocking calls run in a thread."""
         loop = asyncio.get_running_loop()
-        # A thread of its own: those of the loop may all be waiting for this server.
+        # A separate thread, because those of the loop may all be waiting for this server.
         thread = ThreadPoolExecutor(1, thread_name_prefix="embedded server")
         try:
             await loop.run_in_executor(thread, self._server.start)

@@ -67,12 +67,12 @@ $extension$;
 
 
 def ensure_schema(schema: Schema) -> str:
-    """Return what creates a missing schema."""
+    """Return the statement that creates a missing schema."""
     return _SCHEMA.format(name=_literal(schema.name))
 
 
 def ensure_extension(schema: Schema, extension: str) -> str:
-    """Return what creates a missing extension: in `public` if that is open, else in the schema."""
+    """Return the statement that creates a missing extension, in `public` if possible."""
     return _EXTENSION.format(extension=_literal(extension), schema=_literal(schema.name))
 
 

@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 PATIENCE_DEFAULT = timedelta(seconds=5)
 RETRY_SECONDS = 0.1
-# The network of a machine that died closes no connection: the database finds out.
+# A machine that died does not close its connections: the database has to detect it.
 KEEPALIVES = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
-# A process that was suspended must not keep its locks.
+# A suspended process must not keep its locks.
 IDLE = "-c idle_in_transaction_session_timeout=60s"
 
 
@@ -60,7 +60,7 @@ class Journal:
             "connect_timeout": 5,
         }
         if not is_pooled:
-            # An acknowledged call is on the disk, however the cluster is configured.
+            # An acknowledged call is on disk, whatever the cluster's configuration.
             self._parameters["options"] = f"-c synchronous_commit=on {KEEPALIVES} {IDLE}"
         self._idle: list[Connection] = []
         self._slots = asyncio.Semaphore(connections)

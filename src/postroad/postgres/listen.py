@@ -110,7 +110,7 @@ class ListenHub(ConnectedService):
     async def _wait(self, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
         descriptor = connection.fileno()
-        # Each time, because the driver removes its own reader after each call.
+        # Added each time, because the driver removes the reader after each call.
         loop.add_reader(descriptor, self._woken.set)
         try:
             async with asyncio.timeout(HEALTH_SECONDS):

@@ -1,12 +1,12 @@
 """File locks of the data folder. The kernel drops them with the process that held them.
 
-- `control.lock`, exclusive: held while the server is made, started or stopped.
-- `users.lock`, shared: held by everyone who uses the server, for as long as they use it. It is
+- `control.lock`, exclusive: held while the server is created, started or stopped.
+- `users.lock`, shared: held by every process that uses the server. It is
   taken and released only under the control lock, so a process that gets it exclusively is the
   last one.
 
-`flock` and not `fcntl` locks: these belong to the open file, so that several users inside one
-process count as several, and closing an unrelated file drops nothing.
+These are `flock` locks, not `fcntl` locks: they belong to the open file, so several users inside
+one process count separately, and closing an unrelated file releases nothing.
 """
 
 from __future__ import annotations

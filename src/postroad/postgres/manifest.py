@@ -14,9 +14,9 @@ their files by name, but the paths in `install.sql`, if there is one, before oth
 
 Bodies of functions are checked when they are called, so functions need no order among themselves.
 The numbers of migrations are their order. A contract migration breaks older code unless it contains
-`-- breaks older: no`, an expand one does not unless it contains `yes`. The line
-`-- creates: tables/x.sql` stands for the text of that file as it is today, so a later migration
-must have no effect on a table that has its change already (`add column if not exists`).
+`-- breaks older: no`, an expand one does not unless it contains `yes`. The line `-- creates:
+tables/x.sql` stands for the current text of that file, so a later migration must have no effect on
+a table that already has its change (`add column if not exists`).
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Manifest:
 
     @property
     def replaceable(self) -> tuple[SqlFile, ...]:
-        """What is replaced when its text changed."""
+        """The files that are replaced when their text changes."""
         return tuple(file for file in self.files if file.kind in ("code", "template"))
 
 
 def read_manifest(schema: Schema) -> Manifest:
     """Read a component's files. Raises ManifestBroken when they contradict each other."""
-    # Found from the top-level package, because finding a package imports it, with its libraries.
+    # Found from the top-level package, because finding a sub-package imports it with its libraries.
     top, *below = schema.package.split(".")
     folder = files(top).joinpath(*below, "sql")
     manifest = folder.joinpath("install.sql")

@@ -1,7 +1,7 @@
 """The migrator: brings a component's schema to this version, atomically.
 
 Everything happens in one READ COMMITTED transaction under an advisory lock, so that any number of
-processes may install concurrently: the first does it, the others find it done. The steps:
+processes may install concurrently: the first one does the work. The steps:
 
 1. refuse: server older than 15, schema that is newer than this Postroad or not ours;
 2. extensions (only when missing), schema, bookkeeping tables;
@@ -14,8 +14,8 @@ processes may install concurrently: the first does it, the others find it done. 
 
 A lock that is not granted in time ends the attempt, and the migrator tries again.
 
-Critical section: from the advisory lock to the end of the transaction. Nothing outlives the
-transaction but the schema, so a transaction-mode pooler in between does no harm.
+Critical section: from the advisory lock to the end of the transaction. Only the schema outlives the
+transaction, so it works through a pooler in transaction mode.
 """
 
 from __future__ import annotations
@@ -51,9 +51,6 @@ from postroad.postgres.installation_script import (
 from postroad.postgres.manifest import Manifest, Migration, Schema, SqlFile, read_manifest
 
 MIN_SERVER_VERSION = 150000
-# Milliseconds, one attempt each. Other calls wait behind a lock that waits, so the first are short:
-# shorter than deadlock_timeout, too, so that of the upgrade and a client it is the upgrade that
-# fails. The last are long, because many tables are never all free at the same time.
 LOCK_TIMEOUTS = (*[50] * 10, 100, 200, 400, 800, 1600, 3200, 5000, 5000)
 
 
@@ -69,7 +66,7 @@ class Outcome:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether everything was there already."""
+        """Whether nothing had to be done."""
         return not (self.is_fresh or self.migrations or self.replaced or self.is_owner_changed)
 
 
@@ -93,7 +90,7 @@ class SchemaStatus:
 
     @property
     def state(self) -> Literal["missing", "newer", "current", "behind"]:
-        """The comparison in a word."""
+        """The result of the comparison in one word."""
         if not self.is_installed:
             return "missing"
         if self.unknown:
@@ -102,10 +99,10 @@ class SchemaStatus:
 
 
 def install(connection: Connection, schema: Schema, *, is_dry_run: bool = False) -> Outcome:
-    """Install the schema, or upgrade it where it is installed already.
+    """Install the schema, or upgrade an installed one.
 
-    Commits a transaction of its own on the given idle connection. A dry run changes nothing and
-    returns what would be done. Raises SchemaNewer, SchemaForeign, SchemaBusy, RightMissing,
+    Commits a separate transaction on the given idle connection. A dry run changes nothing and
+    returns the planned steps. Raises SchemaNewer, SchemaForeign, SchemaBusy, RightMissing,
     ExtensionMissing, ServerTooOld, ConnectionNotIdle, or the driver's error of a file that failed;
     in each case nothing changed.
     """
@@ -187,7 +184,7 @@ def _attempt(
 ) -> Outcome:
     manifest = read_manifest(schema)
     with connection.transaction(force_rollback=is_dry_run):
-        # After waiting for the lock, the commit of its former holder must be visible.
+        # The commit of the lock's former holder must be visible after the wait.
         connection.execute("set transaction isolation level read committed")
         if is_dry_run:
             connection.execute("set transaction read only")

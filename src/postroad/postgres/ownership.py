@@ -33,7 +33,7 @@ left join (pg_namespace m join pg_roles bus on bus.oid = m.nspowner and not bus.
 where installer.rolname = current_user and installer.rolsuper
 """
 
-# Everything in the schema, and the views of queues elsewhere.  Sequences of columns and types of
+# Everything in the schema, and views of queues in other schemas.  Sequences of columns and types of
 # tables follow their table; objects of extensions stay.
 _OBJECTS: LiteralString = """
 select case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'c' then 'type'
@@ -126,7 +126,7 @@ def is_owner_wrong(connection: Connection, schema: Schema) -> bool:
 
 
 def own_schema(schema: Schema) -> str:
-    """Return what gives the schema to its owner, and continues the transaction as that role."""
+    """Return the statement that sets the owner and continues the transaction as that role."""
     if schema.acts_on_tables_of_users:
         return ""
     return (

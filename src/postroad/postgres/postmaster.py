@@ -37,9 +37,9 @@ def release_stale_pid(data: Path, socket_folder: Path) -> None:
     """Unblock a start that a reused process id would block.
 
     PostgreSQL takes any process of its own user, even a zombie, for the former postmaster. The id
-    is replaced and the file kept: PostgreSQL needs it to detect orphaned backends. The socket
-    folder is used by this server only, so a socket left there belongs to a dead one.
-    Only under the control lock, when no postmaster runs.
+    is replaced and the file kept: PostgreSQL needs it to detect orphaned backends. Only this server
+    uses the socket folder, so a socket that is left there belongs to a dead server. Call it only
+    under the control lock, when no postmaster runs.
     """
     lines = _lines(data)
     if lines and not _is_postmaster_of(int(lines[0]), data) and _exists(int(lines[0])):
@@ -67,7 +67,7 @@ def _is_postmaster_of(pid: int, data: Path) -> bool:
     if not _exists(pid):
         return False
     folder = _working_folder(pid)
-    # Where there is no /proc, a running process is assumed to be the one in the file.
+    # Without /proc, a running process is assumed to be the one in the file.
     return folder == data.resolve() if folder is not None else not Path("/proc/self").exists()
 
 
@@ -81,6 +81,6 @@ def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except OSError as failure:
-        # Refused for the process of another user.
+        # Permission is denied for the process of another user.
         return isinstance(failure, PermissionError)
     return True

@@ -1,9 +1,9 @@
-"""The user of the embedded server: this user, or a system user of its own when this user is root.
+"""The user of the embedded server: the current user, or a system user if that is root.
 
 PostgreSQL refuses to run as root. As root, Postroad therefore runs it as the system user
-`postroad`, which it creates when missing. That user may be unable to reach a folder of root's
-(`/root` is closed to others); the server then uses a folder below `/var/lib/postroad`. Permissions
-of existing folders are never widened.
+`postroad`, which it creates when missing. That user may be unable to enter a folder of root (such
+as `/root`); the server then uses a folder below `/var/lib/postroad`. Permissions of existing
+folders are never widened.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ServerUser:
         )
 
     def own(self, path: Path, mode: int) -> None:
-        """Give a file or folder that Postroad made to the server's user."""
+        """Change the owner of a file or folder that Postroad created to the server's user."""
         if self.is_other:
             os.chown(path, self.uid, self.gid)
         path.chmod(mode)
@@ -63,7 +63,6 @@ class ServerUser:
         """Whether the server's user can enter a folder."""
         if not self.is_other:
             return True
-        # Tested by trying: permissions alone do not include access lists and mount options.
         there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
         command = ["/bin/sh", "-c", 'cd "$1" 2>/dev/null', "sh", str(there)]
         return self.run(command).returncode == 0
@@ -92,7 +91,7 @@ def data_folder_default() -> Path:
 def make_data_folder(folder: Path) -> Path:
     """Create a data folder that other users cannot read; an existing one stays as it is.
 
-    As root the server's own user must be able to pass through it, and may do no more.
+    For root, the server's user gets permission to enter the folder, and nothing more.
     """
     mode = 0o711 if os.geteuid() == 0 else 0o700
     for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
@@ -113,8 +112,6 @@ def _name_of(uid: int) -> str:
 
 
 def _created_system_user() -> pwd.struct_passwd:
-    # One process at a time: of two concurrent useradds the later can replace the user of the first,
-    # whose server then runs as a user that does not exist.
     folder = os.open(SYSTEM_FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Clients of S3-compatible stores, for every component that keeps files in one.
+"""Clients of S3-compatible stores, for all components that store files there.
 
 Checksums of the client library are sent only where the protocol requires them, because some stores
 reject them.
@@ -54,7 +54,7 @@ def new_client(settings: S3Settings, connections: int, read_timeout_seconds: flo
 def new_signed_put(
     settings: S3Settings, connections: int, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> SignedPut | None:
-    """Return the quick way to store an object, None where only the client library can."""
+    """Return the fast client that stores objects; None if the client library must be used."""
     access_key, secret_key = _keys(settings)
     if not (settings.s3_endpoint and access_key and secret_key):
         return None

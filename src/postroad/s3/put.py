@@ -1,9 +1,9 @@
 """Signed PUTs to S3 without the client library: the requests that carry the bytes of files.
 
-A PUT through boto3 costs twice the processor time of the rest of a small file's import, and hashes
-a part a second time (docs/decisions/0048). The sha256 of the body is known here and signs it
-(Signature Version 4). A PUT that is not answered by 200 is repeated through boto3, which handles
-redirects, retries and errors.
+A PUT through boto3 takes twice the CPU time of the rest of a small file's import, and hashes a part
+a second time (docs/decisions/0048). The sha256 of the body is known here and signs it (Signature
+Version 4). A PUT that is not answered by 200 is repeated through boto3, which handles redirects,
+retries and errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 TIMEOUT_SECONDS = 120.0
 MAX_ANSWER_BYTES = 1024 * 1024
 OK = 200
-# Raised for a kept connection that the peer has closed, or a peer that does not speak HTTP.
+# Raised if the peer has closed a kept connection, or does not speak HTTP.
 _BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError)
 _Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _SIGNED = "host;x-amz-content-sha256;x-amz-date"
@@ -63,7 +63,7 @@ class SignedPut:
                         etag, is_usable = await _answer(reader)
                         return etag
                 except _BROKEN:
-                    # The peer closed one that was kept: repeat on another one.
+                    # The peer has closed a kept connection: repeat on another one.
                     if kept is None:
                         return None
                 finally:
@@ -86,7 +86,7 @@ class SignedPut:
             answer = connection.getresponse()
             answer.read()
         except (HTTPException, OSError):
-            # The peer may have closed it while it was kept.
+            # The peer may have closed the kept connection.
             connection.close()
             return None
         self._blocking.append(connection)

@@ -1,4 +1,4 @@
-"""Settings of the alerts: where they go, how they are grouped and retried, what is watched."""
+"""Settings of the alerts: channels, grouping, retries, watchers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def _broker_url(value: SecretStr) -> SecretStr:
 
 
 class BridgeDefinition(Section):
-    """A bridge as the settings describe it."""
+    """The definition of a bridge in the settings."""
 
     source: str
     """Where messages come from: a name below databases or brokers, or `home`."""

@@ -11,7 +11,7 @@ from postroad.settings.values import DatabaseUrl, Duration, Port, Section
 
 
 class CoordinationSettings(Section):
-    """Writer, Coordinator, Reader and Gateway. Each service has a database of its own."""
+    """Writer, Coordinator, Reader and Gateway. Each service has its own database."""
 
     writer_url: DatabaseUrl | None = None
     """The Writer's database. Default: database coordination_writer beside `database_url`."""

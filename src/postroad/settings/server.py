@@ -130,7 +130,7 @@ class ConsoleSettings(Section):
 
 
 class S3Settings(Section):
-    """How an S3-compatible store is reached."""
+    """The connection to an S3-compatible store."""
 
     s3_endpoint: str | None = None
     """Address of the S3-compatible store, such as `http://127.0.0.1:9000`. Default: Amazon's."""

@@ -47,7 +47,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 def _from_file(value: Any) -> Any:
-    """Accept a secret, or `file:/path` for one kept in a file."""
+    """Accept a secret, or `file:/path` for a secret in a file."""
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if isinstance(text, str) and text.startswith("file:"):
         path = Path(text.removeprefix("file:"))
@@ -88,6 +88,6 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     def override(self, **given: Any) -> Self:
-        """Return the settings with options of the command line; absent and empty ones are left."""
+        """Return the settings with command-line options; absent or empty ones are ignored."""
         passed = {name: value for name, value in given.items() if value not in (None, "")}
         return self.model_copy(update=passed)

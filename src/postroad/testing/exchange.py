@@ -27,7 +27,7 @@ class RunningExchange(LoopThread):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address where it listens."""
         if not self.is_running:
             raise RuntimeError("the exchange was not started")
         return self._server.url
@@ -40,7 +40,7 @@ class RunningExchange(LoopThread):
         return made.token
 
     def start(self) -> Self:
-        """Start it and wait until it serves; raise what it failed with."""
+        """Start it and wait until it serves; raise its error if it fails."""
         super().start()
         self.ready()
         return self

@@ -59,7 +59,7 @@ def _postroad_shared_database(postroad_server: TestServer) -> Iterator[str]:
 
 @pytest.fixture
 def postroad_connection(_postroad_shared_database: str) -> Iterator[Connection]:
-    """Give a connection to a database with the bus, and roll back whatever the test did."""
+    """Give a connection to a database with the bus, and roll back the changes of the test."""
     with psycopg.connect(_postroad_shared_database) as connection:
         yield connection
         connection.rollback()

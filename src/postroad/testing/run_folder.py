@@ -18,7 +18,7 @@ MEMORY_LEAST_BYTES = 6_000_000_000
 
 
 def _temporary_folder() -> Path:
-    """Return where runs live: in memory where there is plenty, because disks are shared."""
+    """Return the folder of all runs: in memory if there is enough, because disks are shared."""
     memory = Path("/dev/shm")  # noqa: S108 - names in it are made by mkdir, owned by this user
     if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= MEMORY_LEAST_BYTES:
         return memory
@@ -47,7 +47,7 @@ def close_run_folder() -> None:
 
 
 def sweep_run_folders() -> None:
-    """Stop and remove what killed runs of this user have left behind."""
+    """Stop the servers and remove the folders that killed runs of this user have left."""
     pattern = re.compile(rf"{_PREFIX}-{os.getuid()}-(\d+)-[0-9a-f]+")
     for temporary in {_temporary_folder(), Path(tempfile.gettempdir())}:
         for folder in temporary.glob(f"{_PREFIX}-*"):
@@ -62,6 +62,5 @@ def _remove(folder: Path) -> None:
         try:
             EmbeddedServer(bin_file.parent, bin_folder=Path(text) if text else None).halt()
         except (EmbeddedError, OSError):
-            # Somebody still uses it: theirs to stop, and the next sweep's to remove.
             return
     shutil.rmtree(folder, ignore_errors=True)

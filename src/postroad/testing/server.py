@@ -1,8 +1,8 @@
 """A PostgreSQL for tests: one per version and test run, shared by all parallel workers.
 
-It is an `EmbeddedServer` without fsync, because its data dies with the run; it survives the death
-of its processes, not that of the machine. The template database is installed once, under a file
-lock; each test clones it.
+It is an `EmbeddedServer` without fsync, because its data is only needed during the run; it survives
+a crash of its processes, but not of the machine. The template database is installed once, under a
+file lock; each test clones it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from postroad.postgres.locks import control_lock
 from postroad.postgres.manifest import Schema, read_manifest
 from postroad.postgres.migrator import install
 
-# Commits stay synchronous: what was committed must survive the kills that tests are about, and
-# without fsync a commit costs a write into the system's cache only.
 _WITHOUT_DURABILITY = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -34,15 +32,15 @@ _WITHOUT_DURABILITY = {
     "shared_buffers": "128MB",
     "max_wal_size": "512MB",
     "deadlock_timeout": "200ms",
-    # Compiling costs more than it saves where each query runs a few times on a few rows.
+    # Compiling costs more than it saves if each query runs a few times on a few rows.
     "jit": "off",
 }
 
 
 class TestServer:
-    """A running server and the databases that tests take from it."""
+    """A running server and its databases for tests."""
 
-    # Otherwise pytest would take it for a class of tests.
+    # Otherwise pytest would collect it as a class of tests.
     __test__ = False
 
     def __init__(self, folder: Path, bin_folder: Path | None = None) -> None:
@@ -59,13 +57,13 @@ class TestServer:
         binaries = find_binaries(bin_folder)
         folder = run_folder / str(binaries.major)
         folder.mkdir(mode=0o755, exist_ok=True)
-        # Read by the one who cleans up, which may be another process than the one that starts.
+        # Read by the process that cleans up, which may differ from the one that starts.
         (folder / "bin_folder").write_text(str(bin_folder or ""), encoding="utf-8")
         return cls(folder, bin_folder)
 
     @property
     def embedded(self) -> EmbeddedServer:
-        """The server as such, for tests that stop or kill it. Not for the shared one."""
+        """The embedded server, for tests that stop or kill it; not for the shared server."""
         return self._embedded
 
     @property
@@ -78,18 +76,18 @@ class TestServer:
         self._embedded.start()
 
     def stop(self) -> None:
-        """Leave; the last one out stops the server."""
+        """Leave the server; the last process to leave stops it."""
         self._embedded.stop()
 
     def dsn(self, database: str) -> str:
-        """Return how to connect to a database, as superuser."""
+        """Return the DSN of a database, as superuser."""
         return self._embedded.dsn(database)
 
     def create(self, template: str = "template0") -> str:
-        """Create a database of this process's own and return its name."""
+        """Create a database for this process and return its name."""
         # Short, because names of roles are made from it and must stay below 63 bytes.
         name = f"t{os.getpid():x}_{next(self._numbers)}"
-        # Copies the files; the default writes each page to the log, which takes some CPU more.
+        # Copies the files; the default writes each page to the log, which takes more CPU time.
         self._administer("create database {} template {} strategy file_copy", name, template)
         if template != "template0":
             # The bus of a clone keeps the template's node name, which maintenance would change.
@@ -105,7 +103,7 @@ class TestServer:
             drop = sql.SQL("drop database if exists {} with (force)")
             connection.execute(drop.format(sql.Identifier(name)))
             roles = connection.execute(
-                # The owner last: it granted the others.
+                # The owner is dropped last, because it has granted the other roles.
                 "select rolname from pg_roles where starts_with(rolname, %s) order by rolname = %s",
                 (f"mbus_{name}_", f"mbus_{name}_owner"),
             ).fetchall()

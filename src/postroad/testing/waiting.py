@@ -11,7 +11,7 @@ from psycopg import Connection
 
 Found = TypeVar("Found")
 
-# For a busy machine: only a failing test waits this long.
+# Long enough for a busy machine; only a failing test waits this long.
 TIMEOUT_SECONDS_DEFAULT = 45.0
 # The polling interval grows with the time waited, so that a long wait costs little.
 MIN_INTERVAL_SECONDS = 0.005
@@ -54,7 +54,7 @@ async def wait_until_async(
 def wait_until_blocked(
     observer: Connection, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
 ) -> None:
-    """Wait until another backend waits for a lock. The observer is a connection of its own."""
+    """Wait until another backend waits for a lock. `observer` is a separate connection."""
 
     def blocked() -> bool:
         row = observer.execute("select cardinality(pg_blocking_pids(%s)) > 0", (pid,)).fetchone()

@@ -98,7 +98,7 @@ async def _own(_: Request, failure: Exception) -> JSONResponse:
 
 async def _refused_body(_: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, RequestValidationError)  # noqa: S101 - registered for this class
-    # Only where and why: the input itself may contain a secret.
+    # Only the location and the reason, because the input itself may contain a secret.
     faults = [
         {"where": ".".join(str(part) for part in fault["loc"]), "why": fault["msg"]}
         for fault in failure.errors()
@@ -130,7 +130,6 @@ async def _unavailable(_: Request, failure: Exception) -> JSONResponse:
 
 
 async def _invalid_value(_: Request, failure: Exception) -> JSONResponse:
-    # Such as text with NUL, or a number out of range: the request is to blame, not the server.
     assert isinstance(failure, psycopg.Error)  # noqa: S101 - registered for these classes
     logger.info("request_value_invalid", extra={"detail": str(failure).strip()})
     rule = (failure.diag.constraint_name or "").replace("_", " ")

@@ -1,7 +1,7 @@
 """Opaque cursors: the key after which the next page of a list begins.
 
-Keyset paging: the millionth page costs what the first one costs, and rows that come or go between
-two calls neither repeat nor hide others.
+Keyset paging: the millionth page costs the same as the first, and rows that are inserted or deleted
+between two calls neither repeat nor hide others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
     except (ValueError, RecursionError) as failure:
         raise CursorInvalid("the cursor cannot be read", hint="begin without one") from failure
     fits = isinstance(key, list) and len(key) == len(kinds)
-    # A bool is an int to Python, and not to a list that asked for a number, which has 64 bits.
+    # A bool is an int in Python but not a valid number here; a number has 64 bits.
     if not fits or not all(
         isinstance(part, kind)
         and not isinstance(part, bool)

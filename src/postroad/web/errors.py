@@ -1,6 +1,6 @@
 """Errors of requests that every HTTP service shares.
 
-A component derives its own errors from these where the status fits.
+A component derives its own errors from these if the status fits.
 """
 
 from __future__ import annotations

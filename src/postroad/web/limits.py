@@ -1,4 +1,4 @@
-"""Limits of request bodies: who may send one, its size, and the time that it may take."""
+"""Limits of request bodies: permission to send one, size, and duration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from postroad.web.errors import BodyTooLarge, BodyTooSlow, TokenMissing, WebErro
 from postroad.web.problems import problem_of, problem_response
 from postroad.web.tokens import bearer_token, hash_token, is_token_of
 
-# A client may pause this long while it sends a body, and be this slow on average.
+# The longest pause of a client that sends a body, and its lowest average rate.
 MAX_PAUSE_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 1_000
 
@@ -52,8 +52,8 @@ class TokenCheck:
 class BodyLimit:
     """ASGI middleware: 413 above `limit_bytes`, by the declared length or by what is received.
 
-    `is_limited` selects requests by their path; uploads that are streamed to a file have a limit of
-    their own.
+    `is_limited` selects requests by their path; uploads that are streamed to a file have a separate
+    limit.
     """
 
     app: ASGIApp
@@ -165,6 +165,6 @@ async def _serve(
 async def _refuse(failure: WebError, scope: Scope, receive: Receive, send: Send) -> None:
     response = problem_response(problem_of(failure))
     if _has_body(scope):
-        # The rest of the body is still to come: the connection cannot be used again.
+        # The rest of the body has not arrived, so the connection cannot be used again.
         response.headers["Connection"] = "close"
     await response(scope, receive, send)

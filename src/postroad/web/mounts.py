@@ -1,6 +1,6 @@
 """Several applications on one server: each serves the paths below its prefix while it is mounted.
 
-A component mounts its application once it is ready. When it stops, requests under way are finished
+A component mounts its application once it is ready. When it stops, requests in flight are finished
 first; later ones get 503 until the component is back. All other paths belong to `app`.
 """
 
@@ -33,9 +33,9 @@ class Mounts:
     """ASGI application that passes each request to the application of its first path segment."""
 
     def __init__(self, prefixes: Iterable[str] = ()) -> None:
-        # Serves what belongs to no prefix; set before the server starts.
+        # Serves paths without a prefix; set before the server starts.
         self.app: ASGIApp | None = None
-        # Where the server listens, once it does.
+        # The address of the server, once it listens.
         self.url: str | None = None
         self._mounted: dict[str, _Mounted | None] = dict.fromkeys(prefixes)
 

@@ -1,4 +1,4 @@
-"""Checks where a request comes from, before any application of the server sees it.
+"""Checks the origin of a request before any application of the server handles it.
 
 | check | refused with | protects against |
 |---|---|---|
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
-# A page of any site can send these without asking the server first.
+# A page of any site can send these without a preflight request.
 FORM_TYPES = {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data"}
 ANY_HOST = "*"
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
@@ -100,7 +100,7 @@ class OriginCheck:
         if ANY_HOST in self._names or name in self._names:
             return True
         try:
-            # No name server can point an address elsewhere.
+            # A name server cannot redirect an IP address.
             ip_address(name.strip("[]"))
         except ValueError:
             return False
@@ -113,7 +113,7 @@ class OriginCheck:
         media_type = given[0].partition(";")[0].strip().lower() if given else ""
         length = _values(scope, b"content-length")
         has_body = bool(_values(scope, b"transfer-encoding")) or (bool(length) and length != ["0"])
-        # A page can send a body without a type, with an Origin; so do programs, without one.
+        # A page can send a body without a type, but with an Origin; programs send none.
         is_untyped = has_body and not media_type and bool(_values(scope, b"origin"))
         if media_type in FORM_TYPES or is_untyped:
             raise MediaTypeRefused(
@@ -128,7 +128,7 @@ def _values(scope: Scope, name: bytes) -> list[str]:
 
 async def _refuse(refused: WebError, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
-        # Closed before it was accepted: the client sees 403.
+        # Closed before it was accepted: the client gets 403.
         await receive()
         await send({"type": "websocket.close", "code": 4000 + refused.status})
         return

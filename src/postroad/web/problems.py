@@ -56,12 +56,12 @@ def problem_of(failure: PostroadError) -> Problem:
 
 
 def problem_with(status: HTTPStatus, detail: str, code: str, **more: Any) -> Problem:
-    """Return a problem that is not an error of Postroad; `more` are its other members."""
+    """Return a problem that is not an error of Postroad; `more` are further members."""
     return Problem(title=status.phrase, status=status, detail=detail, code=code, **more)
 
 
 def problem_response(problem: Problem, **more: Any) -> JSONResponse:
-    """Answer with a problem; `more` are members of its own, such as refused fields."""
+    """Answer with a problem; `more` are additional members, such as refused fields."""
     headers = {}
     if problem.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"

@@ -20,7 +20,7 @@ from postroad.web.origins import OriginCheck
 
 BACKLOG = 512
 GRACE_SECONDS = 10
-# A client has this long to send the head of a request, which may be this large.
+# The time limit for sending the head of a request, and its maximum size.
 HEAD_TIMEOUT_SECONDS = 30.0
 MAX_HEAD_BYTES = 65_536
 
@@ -86,7 +86,7 @@ class WebServer(Service):
                 ssl_certfile=self._http.tls_cert,
                 ssl_keyfile=self._http.tls_key,
                 proxy_headers=bool(self._http.trusted_proxies),
-                # Named even when empty: otherwise an environment variable is read.
+                # Passed even if empty, because otherwise an environment variable is read.
                 forwarded_allow_ips=list(self._http.trusted_proxies),
             )
             config.load()
@@ -120,7 +120,7 @@ class WebServer(Service):
 
 def listen_shared(host: str, port: int, count: int) -> list[socket.socket]:
     """Return listening sockets among which the kernel spreads connections. Raises AddressInUse."""
-    # Without sharing first: another program must not get a part of the connections.
+    # First without sharing, because another program must not get a part of the connections.
     with listen(host, port) as alone:
         port = alone.getsockname()[1]
     return [listen(host, port, is_shared=True) for _ in range(count)]
@@ -146,12 +146,12 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
 
 
 class HeadLimit(asyncio.Protocol):
-    """Mixin for the protocols of uvicorn: close connections whose request head is late or large.
+    """Mixin for uvicorn protocols that closes connections whose request head is late or too large.
 
     uvicorn limits the time between requests, but not that of a request which has begun.
     """
 
-    # Of uvicorn's protocols: the latest request, None before the first one.
+    # Set by uvicorn's protocols: the latest request, None before the first one.
     cycle: Any
     transport: asyncio.Transport
     _timer: asyncio.TimerHandle | None = None
@@ -172,7 +172,7 @@ class HeadLimit(asyncio.Protocol):
             self._head_bytes = 0
             return
         self._start_timer()
-        # The rest of a body that the application did not read is no head.
+        # The rest of a body that the application did not read is not part of a head.
         if cycle is None or not cycle.more_body:
             self._head_bytes += len(data)
         if self._head_bytes > MAX_HEAD_BYTES:

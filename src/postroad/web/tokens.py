@@ -1,6 +1,6 @@
 """Bearer tokens: random, stored as a hash, compared in constant time.
 
-A token is 256 random bits, so a plain SHA-256 is as safe as a slow hash and costs no time.
+A token is 256 random bits, so a plain SHA-256 is as safe as a slow hash, and fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def new_token(prefix: str = "pr") -> str:
 
 
 def hash_token(token: str) -> str:
-    """Return what is stored instead of the token."""
+    """Return the hash that is stored instead of the token."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 

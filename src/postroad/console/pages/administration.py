@@ -97,7 +97,7 @@ def _end_of(path: Path) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError as failure:
         return str(failure.strerror)
-    # The first one may be cut.
+    # The first line may be incomplete.
     return "\n".join(reversed(lines[1:] if size > MAX_LOG_BYTES else lines))
 
 

@@ -19,7 +19,7 @@ from postroad.console.view import View
 from postroad.operate import Row
 
 _HANDLING = [replace(one, on=INCIDENTS) for one in HANDLING]
-# Facts that the console detects cannot be acknowledged, only taken.
+# Problems that the console detects cannot be acknowledged, only taken.
 _HANDLING[0] = replace(_HANDLING[0], when={"owner": (None,)})
 
 

@@ -37,7 +37,7 @@ async def _bridges(view: View) -> None:
 
 
 def place_name(place: str) -> str:
-    """Name an end of a bridge: as in the settings, or a database by its own name."""
+    """Return the name of an end of a bridge: that in the settings, or that of the database."""
     try:
         facts = conninfo_to_dict(place)
     except ProgrammingError:

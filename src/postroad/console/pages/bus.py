@@ -42,7 +42,7 @@ from postroad.operate import Row
 
 OLD = timedelta(minutes=5)
 TREND_POINTS = 60
-# Which figure counts the messages in a state.
+# The figure that counts the messages in a state.
 COUNTED = {"ready": "ready", "delayed": "delayed", "waiting": "blocked", "leased": "leased",
            "dead": "dmq"}  # fmt: skip
 CONSUMER_COLUMNS = ("consumer", "state", "paused_by", "pause_reason", "selector", *COUNTED.values(),
@@ -87,7 +87,7 @@ async def _queues(view: View) -> None:
 
 
 async def _charts(view: View, queue: str | None = None, consumer: str | None = None) -> None:
-    """Draw the rates, and the number of messages: of the last minutes, or stored ones of a span.
+    """Draw the rates and the numbers of messages, for the last minutes or for a stored span.
 
     The charts of a span also have its totals and the restarts of services.
     """
@@ -151,7 +151,7 @@ async def _charts(view: View, queue: str | None = None, consumer: str | None = N
 
 
 async def _restarts(view: View, length: timedelta) -> list[tuple[datetime, str]]:
-    """Return when services started in the last `length`, those of a minute together."""
+    """Return when services started in the last `length`; starts within a minute are combined."""
     started: dict[datetime, list[str]] = {}
     for one in await view.rows(SERVICES):
         if one["since"] > datetime.now(UTC) - length:

@@ -18,7 +18,7 @@ from postroad.operate import Row
 
 
 def post_button(view: View, queue: str | None) -> None:
-    """Offer to post a message, to this queue or to one that is chosen."""
+    """Offer to post a message to this queue, or to one that the user chooses."""
     t = view.t
 
     async def open_form() -> None:
@@ -64,7 +64,7 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
     t, bus = view.t, view.context.bus
 
     async def copy() -> Row:
-        """Return the copy that the buttons are about: a dead one, or the first."""
+        """Return the copy that the buttons apply to: a dead one, or the first."""
         found = await view.cached(("bus.message", iid), lambda: browse.find(bus, iid))
         copies = sorted(found, key=lambda one: one[1] != "dead")
         consumer, state, _ = copies[0] if copies else ("", "gone", None)

@@ -1,4 +1,4 @@
-"""Where something is: one search over all components, the path in order of time."""
+"""One search over all components; shows the path of a message or file in order of time."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _bus(view: View, flow: Map, found: Sequence[ConsumerStatus]) -> None:
             name,
         ),
     )
-    # Not by rate: the picture would be drawn again with every change of it.
+    # Not sorted by rate, because the picture would be drawn again with every change.
     shown = sorted(ranked[:MAX_QUEUES])
     counted = t.plural("overview.queues", len(queues))
     flow.node("bus", COMPONENTS, t("nav.bus"), counted, href=address("bus"))

@@ -44,7 +44,7 @@ async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str)
     if not await text():
         return
     first = await view.watch(text, lambda content: graph.set_content(content))
-    # On a light background, for which the colours are chosen.
+    # On a light background, because the colours are chosen for it.
     with ui.element("section").classes("card"):
         graph = ui.mermaid(first, config={"securityLevel": "strict", "theme": "neutral"})
     # On a phone a graph scrolls, which must be possible with a keyboard as well.
@@ -130,7 +130,7 @@ async def _saga(view: View) -> None:
         return detail_facts(view, SAGAS, await row(), first["saga"])
 
     async def graph() -> str:
-        # With its states in the user's language.
+        # The states are shown in the user's language.
         text = mermaid(await steps()).replace("-. undo .->", f"-. {t('saga.compensation')} .->")
         return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{t.state(word[1])}"', text)
 

@@ -51,7 +51,7 @@ from postroad.operate import Column, Row
 SHOWN_CHARACTERS = 160
 # The maximum size of a value in PostgreSQL.
 MAX_CHARACTERS = 1_000_000_000
-# Of a copy of one message, which each consumer has.
+# Columns of a copy of the message; each consumer has one.
 COPIES = (
     Column("consumer", "Consumer", "Подписчик"),
     Column("state", "State", "Состояние", "state"),
@@ -218,7 +218,7 @@ async def copies_card(view: View, iid: str) -> Markup:
 
 
 def _holder(view: View, iid: str, row: Row) -> Markup | str:
-    """Show the worker that holds a leased message, and since when it does."""
+    """Show the worker that holds a leased message, and since when."""
     if row["state"] != "leased":
         return NOTHING
     if row["holder"] is None:

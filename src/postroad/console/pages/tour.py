@@ -1,7 +1,7 @@
-"""A guided tour of the sample: what it shows, and faults to cause and to watch heal.
+"""A guided tour of the sample, with faults that the user can cause and watch being recovered.
 
-The page exists where `postroad up` runs the sample on the embedded database; only sample services
-can be broken.
+The page exists if `postroad up` runs the sample on the embedded database; only sample services can
+be stopped.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ async def _letters(view: View) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a sample service: how long it is away, and the messages that wait meanwhile."""
+    """A fault of a sample service: how long it is stopped, and the messages that wait meanwhile."""
 
-    # The key of its texts and of its button.
+    # The key of the texts and of the button.
     key: str
     service: str
     away_seconds: float
     page: str
     waiting: Callable[[View], Awaitable[int]] | None = None
-    # So many messages wait when everything runs.
+    # The number of messages that wait in normal operation.
     usual: int = 0
 
 
@@ -80,7 +80,7 @@ class Course:
     max_waiting: int = 0
 
     def observe(self, service: dict[str, Any], waiting: int, usual: int) -> None:
-        """Record the return of the service, and that nothing waits any more."""
+        """Record when the service is back and when no message waits any more."""
         if self.healed_at is not None:
             return
         self.max_waiting = max(self.max_waiting, waiting)

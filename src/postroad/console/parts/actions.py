@@ -25,7 +25,7 @@ def title_of(view: View, one: Column | Filter | Action) -> str:
 
 
 def row_buttons(view: View, actions: Sequence[Action]) -> Callable[[Row], object]:
-    """Return what shows the buttons of a row, which ask only where it is needed."""
+    """Return a function that shows the buttons of a row; a dialog opens only if it is needed."""
 
     async def act(action: Action, identity: str) -> None:
         async def read() -> Row:
@@ -50,7 +50,7 @@ def row_buttons(view: View, actions: Sequence[Action]) -> Callable[[Row], object
 
 
 def _place(view: View, action: Action) -> Connections:
-    """Return where an action runs: on the database, although its list may not be in a table."""
+    """Return where an action runs: on the database, even if its list is not in a table."""
     place = view.place_of(action.resource)
     is_elsewhere = action.place == "connection" and isinstance(place, Place)
     return view.context.connections if is_elsewhere else place
@@ -120,7 +120,7 @@ async def ask_all(view: View, action: Action, given: Mapping[str, str]) -> None:
     if found >= MAX_COUNTED:
         count = t("common.more_than", count=count)
     first = await connections.run(resource.page, given, limit=PREVIEW_ROWS, when=action.when)
-    # The row of another list that a filter names, such as a queue.
+    # The row of another list that a filter refers to, such as a queue.
     named = [given[one.name] for one in resource.filters if one.of and given.get(one.name)]
 
     async def do(arguments: Mapping[str, Any]) -> bool:
@@ -178,7 +178,7 @@ async def _ask(
 ) -> None:
     """Ask before an action, and call `do` with the arguments.
 
-    Those of the parameters are asked for that have a title and are not given by the row.
+    The dialog shows the parameters that have a title and are not given by the row.
     """
     t, component = view.t, action.resource.component
     titles = {"reason": t("common.reason")}
@@ -235,8 +235,8 @@ async def ask_action(
 ) -> None:
     """Ask whether to run an action on a row, with `more` arguments, and run it.
 
-    The reason, required arguments that are not given, and others that the action names are asked
-    for as well.
+    The dialog asks for the reason, for missing required arguments, and for those that the action
+    lists.
     """
     title = title or title_of(view, action)
     target = str(row[action.resource.label_name])

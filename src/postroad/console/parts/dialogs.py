@@ -25,7 +25,7 @@ def press_button(
 def field(
     label: str, kind: Callable[..., Any] = ui.input, props: str = "", **given: Any
 ) -> Callable[[str], Any]:
-    """Return what creates a field of a dialog: an `ui.input`, `ui.select` or the like."""
+    """Return a function that creates a field of a dialog, such as `ui.input` or `ui.select`."""
     if kind is ui.checkbox:
         return lambda test: kind(label, **given).props(f'data-test="{test}"')
     shown = f"outlined dense {props}"
@@ -56,7 +56,7 @@ async def ask(
     """Show a dialog, and call `submit` with the values of its fields when it is confirmed.
 
     The dialog closes when `submit` returns True or the user cancels; until then the fields keep
-    their input. The test hooks of fields begin like `test`, that of the button.
+    their input. The test hooks of fields begin with `test`, the hook of the button.
     """
     created: dict[str, Any] = {}
 
@@ -95,7 +95,7 @@ async def ask(
 
 
 async def show_once(view: View, title: str, values: Iterable[str]) -> None:
-    """Show secrets that are stored nowhere in the clear, until the user has copied them."""
+    """Show secrets that are not stored in plain text, until the user has copied them."""
     t = view.t
     shown = [
         element("pre", value, class_="data", tabindex="0", data_test="secret") for value in values

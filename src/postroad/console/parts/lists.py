@@ -94,7 +94,7 @@ def severity_badge(view: View, one: Incident) -> Markup:
 
 
 def download_note(t: Texts, size: int | None, shown: int | None, href: str, name: str) -> Markup:
-    """Show a size, how many characters are shown if not all, and a link to the whole."""
+    """Show a size, the number of characters shown if it is truncated, and a download link."""
     cut = "" if shown is None else f" · {t('bus.cut', shown=number(shown))}"
     whole = link(t("bus.download"), href, download=name)
     return element("span", t.size(size), cut, " · ", whole, class_="note")

@@ -44,7 +44,7 @@ from postroad.console.view import PageEnds, View
 from postroad.operate import Action, Column, Resource, Row
 from postroad.operate.resource import MAX_SEARCHED, NUMBERS
 
-# What shows a column of a row in place of `cell`, by the column's name.
+# Functions that show a column of a row in place of `cell`, by the column's name.
 Cells = Mapping[str, Callable[[Row], object]]
 # The address of a row's page: its parts before the name of the row, or a function.
 Target = Sequence[str] | Callable[[Row], str]
@@ -60,7 +60,7 @@ def cell(view: View, column: Column, value: Any) -> Markup | str:
     if value is None or value == "":
         return NOTHING
     if isinstance(value, list) and column.kind in NUMBERS:
-        # A list only counts the rows that a detail page shows.
+        # A list shows only the number of the rows that a detail page lists.
         value = len(value)
     match column.kind:
         case "number":
@@ -233,8 +233,8 @@ async def show_resource(
 
     `actions` can be run on all rows that match the filters, `row_actions` are buttons of each row
     that is offered them. The list is sorted by `sort`, descending, unless the address names a
-    column. `name` tells a second list of the page apart: it begins the names of its parameters in
-    the address, `fixed` are filters that the page sets itself. The other parameters are those of
+    column. `name` distinguishes a second list on the page: it is the prefix of its parameters in
+    the address. `fixed` are filters that the page sets. The other parameters are those of
     `resource_table`.
     """
     set_by_page = fixed or {}
@@ -253,7 +253,7 @@ async def show_resource(
     )
 
     async def listed() -> Markup:
-        # Lists that pages put together may be in the person's language.
+        # Lists that pages build may be in the user's language.
         language = "" if isinstance(resource.source, str) else view.t.language
         key = (resource.name, language, *given.values(), sort, is_down, after)
         found = await view.cached(key, read)
@@ -327,7 +327,7 @@ async def open_row(
         except resource.missing:
             return None
 
-    # Not from the cache, which may contain the name from before a change.
+    # Not from the cache, which may contain an outdated name.
     first = await read()
     label = str(first[resource.label_name]) if first else str(identity)
     ui.html(crumbs(*pages_above(view), (label, None)), sanitize=False)
@@ -354,7 +354,7 @@ def detail_facts(
 
 
 def history_of(view: View, steps: Sequence[Row], name: str, tones: Mapping[str, str]) -> Markup:
-    """Show a timeline of states, which column `name` has; `tones` are those that are not good."""
+    """Show the timeline of states in column `name`; `tones` are those of problem states."""
     shown = [
         (
             view.t.state(step[name].lower(), name),

@@ -39,7 +39,7 @@ Verb = Literal["retry", "skip", "reimport"]
 async def ask(
     request: Request, call: Callable[..., Awaitable[Any]], *args: Any, **options: Any
 ) -> Any:
-    """Call a function of `status` or `operations` in a transaction of its own."""
+    """Call a function of `status` or `operations` in a separate transaction."""
     async with request.app.state.pool.connection() as connection:
         return await call(connection, *args, **options)
 
@@ -87,7 +87,7 @@ async def resume_server(request: Request, server_id: ServerId) -> Any:
 async def trust_host_key(
     request: Request, server_id: ServerId, body: shapes.HostKeyIn | None = None
 ) -> Any:
-    """Trust the host key that the server showed, or a given one, and resume the server."""
+    """Trust the host key that the server presented, or a given one, and resume the server."""
     key = body.host_key if body else None
     return await ask(request, operations.trust_host_key, str(server_id), host_key=key)
 
@@ -129,7 +129,7 @@ async def change_file(request: Request, file_id: FileId, verb: Verb) -> Any:
 
 @files.post("/files/{verb}", response_model=list[int])
 async def change_files(request: Request, verb: Verb, body: shapes.FilesIn) -> Any:
-    """Retry, skip or reimport several files; returns the ids of those that were changed."""
+    """Retry, skip or reimport several files; returns the ids of the changed ones."""
     return (await ask(request, getattr(operations, verb), body.ids))["ids"]
 
 

@@ -1,4 +1,4 @@
-"""Bodies of requests, and answers that are no rows of a list. None of these holds a secret."""
+"""Bodies of requests, and answers that are not rows of a list. Answers contain no secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GivenText = Annotated[Text, Field(min_length=1)]
 Patterns = Annotated[list[Text], Field(max_length=100)]
 FileId = Annotated[int, Field(ge=1, lt=2**63)]
 YEAR = timedelta(days=365)
-# Settings of a server that can be null, and the columns whose names are older than the API's.
+# Settings of a server that can be null, and columns with older names than in the API.
 _NULLABLE = {"host_key", "scan_interval", "done_suffix", "move_to"}
 _COLUMNS = {"stable_checks": "looks", "transfer_mode": "way"}
 
@@ -32,7 +32,7 @@ class CredentialsIn(_Body):
     certificate: SecretStr | None = None
 
     def opened(self) -> Credentials:
-        """Return them as the engine uses them. Raises CredentialsInvalid."""
+        """Return the credentials in the form that the engine uses. Raises CredentialsInvalid."""
         return Credentials(**{name: one.get_secret_value() for name, one in self if one})
 
 
@@ -83,7 +83,7 @@ class ServerIn(ServerChange):
 
 
 class HostKeyIn(_Body):
-    """The key to trust; by default the one that the server showed."""
+    """The key to trust; by default the one that the server presented."""
 
     host_key: Text | None = None
 

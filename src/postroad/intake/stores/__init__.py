@@ -10,7 +10,8 @@ parts, open_uploads, abort                      recovery
 size, read_range                                check it and read it back
 ```
 
-Every call can raise StoreUnavailable, StoreFull or StoreRefused; one of an upload, UploadLost.
+Every call can raise StoreUnavailable, StoreFull or StoreRefused; calls of an upload also
+UploadLost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "Store", "open_store"]
 
-# S3Store is imported when it is used: boto3 takes long.
+# S3Store is imported only when it is used, because importing boto3 takes long.
 Store = Union[FolderStore, "S3Store"]
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR}
-# Errors of a single key: a folder has the name of its file or the reverse, or it is too long.
+# Errors of a single key: its file has the name of a folder or the reverse, or it is too long.
 KEY_REFUSED = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG}
 
 
@@ -86,7 +86,7 @@ class FolderStore:
     def begin(self, key: str) -> str:
         """Create the partial file."""
         self._uploads.mkdir(parents=True, exist_ok=True)
-        # A refused key fails before the first byte is sent, not after the last one.
+        # An invalid key fails here, before the first byte is sent.
         self._make_folders(key)
         upload_id = uuid.uuid4().hex
         (self._uploads / upload_id).touch(exist_ok=False)
@@ -164,7 +164,7 @@ class FolderStore:
         """List the files in the folder itself that were last written before a time."""
         found = []
         for path in self.folder.glob("*") if self.folder.is_dir() else ():
-            # Another process may remove it just now.
+            # Another process may just be removing it.
             with contextlib.suppress(FileNotFoundError):
                 if path.name.endswith(suffixes) and path.stat().st_mtime < before.timestamp():
                     found.append(path.name)

@@ -11,7 +11,7 @@ Data = bytes | bytearray
 
 
 class Part(NamedTuple):
-    """A part that the store has; only the journal has its digest."""
+    """A stored part; only the journal has its digest."""
 
     number: int
     size: int
@@ -20,7 +20,7 @@ class Part(NamedTuple):
 
 
 class OpenUpload(NamedTuple):
-    """An upload that was begun and not ended."""
+    """An upload that was begun but not ended."""
 
     key: str
     upload_id: str

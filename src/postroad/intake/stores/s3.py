@@ -1,6 +1,6 @@
 """Any S3-compatible store, by multipart uploads whose id and parts are kept in the journal.
 
-Some stores reject a part that they have, so the parts are listed before an upload is resumed.
+Some stores reject a part that they already have, so the parts are listed before resuming.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class S3Store:
         self.bucket, self._prefix = split_address(address)
         self.name = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
         self._threads = ThreadPoolExecutor(settings.uploads, thread_name_prefix="store")
-        # Untyped: requests are named by text in `_request`.
+        # Untyped, because `_request` calls its methods by name.
         self._client: Any = new_client(settings, settings.uploads + 2, READ_TIMEOUT_SECONDS)
         self._fast = new_signed_put(settings, settings.uploads)
 
@@ -75,7 +75,7 @@ class S3Store:
         return [Part(part["PartNumber"], part["Size"], part["ETag"]) for part in found]
 
     async def complete(self, key: str, upload_id: str, parts: Sequence[Part]) -> None:
-        """Make the object of its parts."""
+        """Combine the parts into the object."""
         listed = {"Parts": [{"PartNumber": part.number, "ETag": part.etag} for part in parts]}
         upload = {"UploadId": upload_id, "MultipartUpload": listed}
         await self._request("complete_multipart_upload", key, **upload)

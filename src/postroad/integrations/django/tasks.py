@@ -70,7 +70,7 @@ class PostroadBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
         return f"{self.options.get('PREFIX', 'django')}_{name}"
 
     def validate_task(self, task: Any) -> None:
-        """Refuse what a worker cannot run. Raises TypeError for a task of another package."""
+        """Refuse tasks that a worker cannot run. Raises TypeError for those of another package."""
         if not isinstance(task, Task):
             raise TypeError(
                 f"the task is a {type(task)}, and workers run only {Task}:"
@@ -137,9 +137,9 @@ class PostroadBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
             worker_ids=["postroad"] * message.attempt,
         )
         context = [TaskContext(task_result=result)] if task.takes_context else []
-        # Each thread has connections of its own, which the server may have closed meanwhile.
+        # Each thread has its own connections, which the server may have closed in the meantime.
         close_old_connections()
-        # Receivers that raise must not have a task run again that has succeeded.
+        # An error in a receiver must not cause a successful task to be run again.
         task_started.send_robust(type(self), task_result=result)
         try:
             value = task.call(*context, *data["args"], **data["kwargs"])

@@ -49,8 +49,8 @@ begin
   return v_account.name;
 end $$;
 
--- Adds the first account if there is none, or sets its password if the previous one was never used to sign in: that
--- one may have been seen by others.  Returns whether it did.  Locks: all accounts.
+-- Adds the first account if there is none, or sets its password if the previous one was never used to sign in, because others may have seen
+-- that one.  Returns whether it changed anything.  Locks: all accounts.
 create or replace function console.put_first_account(p_name text, p_password_hash text) returns boolean
 language plpgsql set search_path from current as $$
 begin

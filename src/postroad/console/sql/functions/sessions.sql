@@ -1,5 +1,5 @@
 -- Returns the hash to compare a password with, unless there were too many recent failures from this address or for this
--- name.  The limit for a name is ten times higher, so that a stranger cannot easily lock an account.
+-- name.  The limit for a name is ten times higher, so that an attacker cannot easily lock an account.
 -- Each attempt counts as failed from here on, before the expensive comparison, so that concurrent attempts are limited
 -- in the same way as successive ones.  Locks: all logins, while attempts are counted.
 create or replace function console.begin_login(p_name text, p_address text, p_most integer, p_window interval)

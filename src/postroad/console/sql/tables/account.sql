@@ -1,8 +1,8 @@
--- Who may use the console: local accounts, and those of an OpenID Connect provider.  The two are kinds of their
--- own, so that nobody becomes somebody else by having the same name elsewhere.
---   password_hash     argon2id; null for those of a provider
---   is_unused         the first start has made the password, and nobody has signed in with it yet
---   issuer, subject   who it is at the provider; null for local accounts
+-- The accounts of the console: local accounts, and those of an OpenID Connect provider.  The two kinds are separate, so that a user of the
+-- provider never gets a local account of the same name.
+--   password_hash     argon2id; null for accounts of a provider
+--   is_unused         the password was generated at the first start and has not been used to sign in
+--   issuer, subject   identity at the provider; null for local accounts
 create table console.account (
   name          text primary key constraint account_name_is_plain check (name ~ '^[a-z0-9_.@+-]{1,200}$'),
   role          text not null constraint role_is_known check (role in ('viewer', 'operator', 'admin')),

@@ -1,5 +1,5 @@
--- Who did what.  A row is written before the act, and gets its outcome after it: an act that was cut off by a
--- crash is told as begun.  Rows are never deleted by Postroad.
+-- The audit log.  A row is written before an action, and its outcome is added afterwards: an action that a crash interrupted stays recorded
+-- as begun.  Postroad never deletes rows.
 create table console.audit (
   id       bigint generated always as identity primary key,
   at       timestamptz not null default clock_timestamp(),

@@ -1,4 +1,4 @@
--- Logins of the last while that did not succeed, or not yet: what the limit is counted from.
+-- Recent logins that have failed or are in progress; the limit is computed from them.
 create table console.login_attempt (
   id      bigint generated always as identity primary key,
   name    text not null,

@@ -1,4 +1,4 @@
--- The services that `postroad up` runs, as their supervisor last told.
+-- The services that `postroad up` runs, as last reported by their supervisor.
 create table console.service (
   host     text not null,
   name     text not null,

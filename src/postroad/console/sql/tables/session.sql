@@ -1,4 +1,4 @@
--- Somebody who has signed in.  The token itself is only in the browser's cookie.
+-- The sessions of signed-in accounts. The token itself is only in the browser's cookie.
 create table console.session (
   token_hash text primary key,
   account    text not null references console.account (name) on delete cascade,

@@ -25,7 +25,7 @@ language sql set search_path from current as $$
   select cardinality(intake._record(array_agg(c.id), p_status, p_note)) > 0 from concluded c;
 $$;
 
--- Removes the upload of a file from the journal: it was aborted, or the store has lost it.
+-- Removes the upload of a file from the journal, because it was aborted or lost by the store.
 create or replace function intake.forget_upload(p_id bigint, p_upload_id text) returns void
 language sql set search_path from current as $$
   with forgotten as (

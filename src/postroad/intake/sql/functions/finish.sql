@@ -1,6 +1,6 @@
--- The end: status completed and the notice, in one transaction, once.  The notice goes to the bus queue file_events and, where
--- p_amqp_queue names one, to the outbox of RabbitMQ, with the requested fields; both on the trace of the file.  A file whose
--- content is that of its last version completes without a notice.  Returns the ids that were completed by this call.
+-- Completes files: sets the status and posts the notices in one transaction, once per file.  The notice goes to the bus queue file_events
+-- and, if p_amqp_queue is given, with the requested fields to the outbox of RabbitMQ; both belong to the trace of the file.  A file with
+-- the same content as its last version completes without a notice.  Returns the ids of the files that were completed by this call.
 -- Errors: those of mbus.postn.
 create or replace function intake.finish(
   p_ids bigint[], p_token bigint, p_amqp_queue text default null, p_amqp_fields text[] default '{*}')
@@ -49,8 +49,8 @@ begin
   return v_ids;
 end $$;
 
--- Gives files whose content is that of the last version of the same path its version and object.  Earlier rows of this kind are
--- deleted, so a source that changes the mtime at each scan does not add a row per scan.  A file imported again by hand is announced.
+-- Gives files with the same content as the last version of their path the version and object of that one.  Earlier rows of this kind are
+-- deleted, so a source that changes the mtime at each scan does not add a row per scan.  A reimported file gets a notice.
 create or replace function intake._mark_unchanged(p_ids bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare

@@ -1,6 +1,6 @@
 -- Assigns work of one server: returns batches of file ids, each for one connection and one task.  A large file is a batch of
 -- its own, small ones share one.  The files are held for p_hold; when the task is lost the lease expires.
--- Never more batches than the server has free connections; a server or store that fails gets one batch at a time.
+-- There are never more batches than free connections to the server; a failing server or store gets one batch at a time.
 -- Locks: the server's row, then the files.
 create or replace function intake.pick(
   p_server_id integer, p_store text, p_small_bytes bigint, p_batch_files integer, p_batch_bytes bigint,

@@ -8,8 +8,8 @@ begin
 end $$;
 
 -- Returns the consumer of the outbox that the bridge p_bridge empties.  It is `default`, which exists as long as the queue,
--- so a notice that was posted before the bridge first ran is published too.  An older bridge has a consumer of its own and
--- keeps it; `default` is dropped there, because no worker reads it.
+-- so a notice that was posted before the bridge first ran is published too.  An older bridge keeps its own consumer; `default` is dropped
+-- there, because no worker reads it.
 create or replace function intake.outbox_consumer(p_bridge text) returns text
 language plpgsql set search_path from current as $$
 declare

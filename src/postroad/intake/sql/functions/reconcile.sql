@@ -1,5 +1,5 @@
 -- Releases expired leases: the files repeat their step, and the stored parts stay.  A lost worker does not count as an attempt
--- of the file.  But after 50 in a row without a byte of progress the file fails with an alert: it may be what kills the workers.
+-- of the file.  But after 50 in a row without a byte of progress the file fails with an alert, because it may be what crashes the workers.
 create or replace function intake._release_expired_files(p_ids bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -63,7 +63,7 @@ begin
   end loop;
 end $$;
 
--- Returns uploads that will never be completed, of files that have ended.
+-- Returns uploads that will never be completed, because their files have ended.
 create or replace function intake.dead_uploads(p_limit integer default 100)
 returns table (id bigint, store text, object_key text, upload_id text)
 language sql stable set search_path from current as $$

@@ -1,4 +1,4 @@
--- Claims the scan of a server and returns its number; null when another scan runs, or the server may not be scanned.
+-- Claims the scan of a server and returns its number; null if another scan is running or the server must not be scanned.
 -- Locks: the server's row.  Errors: IN001 no such server.
 create or replace function intake.begin_scan(p_server_id integer, p_lease interval default '60 seconds') returns bigint
 language plpgsql set search_path from current as $$

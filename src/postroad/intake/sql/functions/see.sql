@@ -30,7 +30,7 @@ begin
     where not exists (
       select from intake.imported_files f
       where f.server_id = p_server_id and f.path_digest = p.digest and f.filesize = p.filesize and f.mtime = p.mtime)
-    -- In one order, so that two discoverers cannot deadlock.
+    -- Always in the same order, so that two discoverers cannot deadlock.
     order by p.digest
     on conflict (server_id, path_digest) do update
     set looks = case when g.filesize = excluded.filesize and g.mtime = excluded.mtime

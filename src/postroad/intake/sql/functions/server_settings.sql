@@ -48,8 +48,8 @@ language sql set search_path from current as $$
   from unnest(p_server_ids, p_credentials) u(id, credentials) where s.id = u.id;
 $$;
 
--- Trusts a host key, by default the one that the server showed last, and resumes the server.
--- Errors: IN001 no such server, IN005 it has shown no other key.
+-- Trusts a host key, by default the one that the server presented last, and resumes the server.
+-- Errors: IN001 no such server, IN005 it has presented no other key.
 create or replace function intake.trust_host_key(p_server_id integer, p_host_key text default null) returns text
 language plpgsql set search_path from current as $$
 declare

@@ -1,4 +1,4 @@
--- Records that a server could not be used: its files wait with backoff and lose no attempt.
+-- Records that a server could not be used: its files wait with backoff, without losing an attempt.
 -- host_key_changed stops it until an operator decides.  Returns the number of failures in a row.
 create or replace function intake.server_failed(
   p_server_id integer, p_status text, p_problem text, p_seen_host_key text default null) returns integer

@@ -20,7 +20,7 @@ language plpgsql set search_path from current as $$
 begin
   perform from intake.imported_files f where f.id = p_id and f.lease_token = p_token for update;
   if not found then perform intake._lease_lost(p_id); end if;
-  -- Repeated after a lost answer, the call changes nothing.
+  -- A call that is repeated after a lost answer changes nothing.
   insert into intake.file_parts (file_id, number, size, etag, sha256)
   values (p_id, p_number, p_size, p_etag, p_sha256)
   on conflict do nothing;
@@ -36,7 +36,7 @@ language sql stable set search_path from current as $$
   select * from intake.file_parts p where p.file_id = p_id order by p.number;
 $$;
 
--- The file is complete in the temporary folder; its upload into the store begins without parts.
+-- Records that the file is complete in the temporary folder; its upload into the store begins without parts.
 create or replace function intake.downloaded(p_id bigint, p_token bigint, p_hash text) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -66,7 +66,7 @@ language sql set search_path from current as $$
   select intake._record(array_agg(d.id), 'uploaded_to_minio') from done d;
 $$;
 
--- The temporary file is gone: the download starts again.
+-- Restarts the download, because the temporary file no longer exists.
 create or replace function intake.download_again(p_id bigint, p_token bigint) returns void
 language sql set search_path from current as $$
   with again as (

@@ -1,4 +1,4 @@
--- Returns the server, locked.  Raises IN001.
+-- Returns the server and locks it. Raises IN001.
 create or replace function intake._server(p_server_id integer) returns intake.sftp_servers
 language plpgsql set search_path from current as $$
 declare

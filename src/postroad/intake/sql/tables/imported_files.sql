@@ -36,7 +36,7 @@ create table intake.imported_files (
   traceparent text default nullif(current_setting('postroad.traceparent', true), ''),
   -- Workers that died in a row while they held it, without a byte of progress.
   lost_workers integer not null default 0,
-  -- The version with the same content, when only the mtime has changed: this row has no notice and no object of its own.
+  -- The version with the same content, if only the mtime has changed; then this row has no notice and no separate object.
   same_as     bigint references intake.imported_files (id) on delete cascade,
   -- The iid of its notice in the queue file_events.
   notice      text,

@@ -14,7 +14,7 @@ create table intake.sftp_servers (
   host_key    text,
   -- Whether a password is sent to a host whose key is not pinned yet.
   trusts_first_key boolean not null default false,
-  -- Which files are imported.
+  -- The files to import.
   scan_interval interval constraint scan_interval_is_positive check (scan_interval > '0'),
   include     text[] not null default '{*}',
   exclude     text[] not null default '{}',
@@ -26,7 +26,7 @@ create table intake.sftp_servers (
   looks       integer not null default 2 constraint looks_are_between_1_and_10 check (looks between 1 and 10),
   minimum_age interval not null default '0' constraint minimum_age_is_not_negative check (minimum_age >= '0'),
   done_suffix text constraint done_suffix_is_given check (done_suffix <> '' and done_suffix not like '%/%'),
-  -- What happens to the file at the source after the import.
+  -- The action on the file at the source after the import.
   after_import text not null default 'leave'
               constraint after_import_is_known check (after_import in ('leave', 'delete', 'move')),
   move_to     text constraint move_needs_a_folder check (after_import <> 'move' or move_to <> ''),

@@ -25,7 +25,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
 
     def handle(self, *_: Any, backend: str, concurrency: int, only_create: bool, **__: Any) -> None:
         """Run the command."""
-        # Without the app of django-tasks its checks are not part of Django's own.
+        # If the app django-tasks is not installed, Django does not run its checks.
         if problems := list(task_backends[backend].check()):
             raise CommandError("\n".join(map(str, problems)))
         task_backends[backend].create_queues()
