@@ -17,6 +17,7 @@ isql-fb          firebird3.0-utils
 faketime         faketime
 strace           strace
 haproxy          haproxy
+nginx            nginx
 chromium         chromium
 promtool         prometheus
 /usr/share/java/postgresql.jar  libpostgresql-jdbc-java

@@ -61,17 +61,48 @@ class Pair(World):
 @contextlib.contextmanager
 def balancing(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
     """Run HAProxy before two servers, with the configuration of the documentation."""
-    (configuration,) = re.findall(r"```haproxy\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    for documented, used in zip(("8420", "8421", "8422"), (port, *servers), strict=True):
-        configuration = configuration.replace(f"127.0.0.1:{documented}", f"127.0.0.1:{used}")
-    file.write_text(configuration)
-    process = subprocess.Popen(["haproxy", "-db", "-f", file])
+    places = "127.0.0.1:8420", "127.0.0.1:8421", "127.0.0.1:8422"
+    file.write_text(_documented("haproxy", places, (port, *servers)))
+    try:
+        with _running("haproxy", "-db", "-f", str(file)):
+            yield
+    finally:
+        file.unlink()
+
+
+@contextlib.contextmanager
+def balancing_by_nginx(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
+    """Run nginx before two servers, with the configuration of the documentation."""
+    places = "listen 8420", "10.0.0.11:8420", "10.0.0.12:8420"
+    block = _documented("nginx", places, (port, *servers)).replace("listen ", "listen 127.0.0.1:")
+    kinds = "client_body", "proxy", "fastcgi", "uwsgi", "scgi"
+    folders = "\n".join(f"{kind}_temp_path {file}.{kind};" for kind in kinds)
+    file.write_text(
+        f"daemon off; user root; pid {file}.pid; error_log stderr;\n"
+        f"events {{}} http {{ access_log off;\n{folders}\n{block}}}"
+    )
+    with _running("nginx", "-e", "stderr", "-c", str(file)):
+        yield
+
+
+def _documented(program: str, places: Sequence[str], ports: Sequence[int]) -> str:
+    """Return a configuration of the documentation with addresses of this machine."""
+    (configuration,) = re.findall(rf"```{program}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    for place, port in zip(places, ports, strict=True):
+        assert place in configuration
+        start = "listen " if place.startswith("listen") else "127.0.0.1:"
+        configuration = configuration.replace(place, f"{start}{port}")
+    return str(configuration)
+
+
+@contextlib.contextmanager
+def _running(*command: str) -> Iterator[None]:
+    process = subprocess.Popen(command)
     try:
         yield
     finally:
         process.terminate()
         process.wait()
-        file.unlink()
 
 
 def _is_running(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Two servers behind HAProxy are stopped and started again in turn: no request fails.
+"""Two servers behind HAProxy or nginx are stopped and started in turn: no request fails.
 
 Clients are those that the documentation supplies: they repeat a call that got no valid answer.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from postroad.exchange.client import Exchange
 from postroad.testing import wait_until
-from tests.chaos.exchange.pair import balancing
+from tests.chaos.exchange.pair import balancing, balancing_by_nginx
 from tests.fixtures.exchange_server import ExchangeProcess
 from tools.crash_table.world import free_port
 
@@ -80,14 +82,19 @@ class Load:
 
 
 @pytest.mark.timeout(3600 if ROUNDS > 2 else 240)
-def test_a_rolling_restart_fails_no_request(database: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("balancer", [balancing, balancing_by_nginx], ids=["haproxy", "nginx"])
+def test_a_rolling_restart_fails_no_request(
+    database: str,
+    tmp_path: Path,
+    balancer: Callable[[int, Sequence[int], Path], AbstractContextManager[None]],
+) -> None:
     servers = [ExchangeProcess(database, tmp_path, {}) for _ in range(2)]
     port = free_port()
     with contextlib.ExitStack() as ends:
         for server in servers:
             server.start()
             ends.callback(server.end)
-        ends.enter_context(balancing(port, [one.port for one in servers], tmp_path / "haproxy.cfg"))
+        ends.enter_context(balancer(port, [one.port for one in servers], tmp_path / "balancer.cfg"))
         names = [
             *(f"phone-{number}" for number in range(CLIENTS)),
             *(f"erp-{one}" for one in DATABASES),
