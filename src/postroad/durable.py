@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
-OWNER_ONLY = 0o600
 # A folder that this user may pass through but not read; a file system that syncs no folders.
 _CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP}
 
@@ -27,8 +27,7 @@ def sync(path: Path) -> None:
 
 def sync_folders(folder: Path) -> None:
     """Make the names in a folder durable, and those of all folders above: any may be new."""
-    absolute = folder.absolute()
-    for each in (absolute, *absolute.parents):
+    for each in (folder.absolute(), *folder.absolute().parents):
         try:
             sync(each)
         except OSError as failure:
@@ -37,35 +36,30 @@ def sync_folders(folder: Path) -> None:
 
 
 def create_file(path: Path, text: str) -> bool:
-    """Create a file that only its owner reads; return False if there is one, which is kept.
+    """Create a file that only its owner reads, or keep the one there is; return which.
 
     Either is complete and durable, also when several processes do this at the same time.
     """
-    is_new = not path.exists()
-    if is_new:
+    if is_new := not path.exists():
         draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        _write(draft, text)
-        try:
+        _write(draft, text, 0o600)
+        with suppress(FileExistsError):
             path.hardlink_to(draft)
-        except FileExistsError:
-            is_new = False
-        finally:
-            draft.unlink()
+        draft.unlink()
     sync_folders(path.parent)
     return is_new
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Replace a file that only its owner reads. A crash leaves the old file or the new one."""
+def replace_file(path: Path, text: str, mode: int) -> None:
+    """Replace a file. A crash leaves the old file or the new one."""
     draft = path.with_name(f"{path.name}.new")
-    _write(draft, text)
+    _write(draft, text, mode)
     draft.replace(path)
     sync_folders(path.parent)
 
 
-def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
+def _write(path: Path, text: str, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    sync(path)

@@ -13,19 +13,17 @@ detected on first use.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
+from postroad.durable import create_file, replace_file
 from postroad.errors import PostroadError
 from postroad.settings.server import VaultSettings
 
 MARK = "sealed:"
-KEY_FILE_MODE = 0o600
 
 
 class VaultError(PostroadError, code="vault"):
@@ -48,8 +46,7 @@ def new_key() -> str:
 def create_key_file(path: Path) -> Path:
     """Write a fresh key to a file that only its owner reads; an existing one is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        _write(path, os.O_EXCL, f"{new_key()}\n")
+    create_file(path, f"{new_key()}\n")
     return path
 
 
@@ -57,17 +54,7 @@ def add_key(path: Path) -> None:
     """Put a fresh key first in a key file. A crash leaves the old file or the new one."""
     text = f"{new_key()}\n{_read(path)}"
     _fernet(text.splitlines())
-    draft = path.with_name(f"{path.name}.new")
-    _write(draft, os.O_TRUNC, text)
-    draft.replace(path)
-
-
-def _write(path: Path, flag: int, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | flag, KEY_FILE_MODE)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    replace_file(path, text, 0o600)
 
 
 def open_vault(settings: VaultSettings, make_folder: Callable[[], Path]) -> Vault:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from psycopg import AsyncConnection, Connection
 
 from postroad import logs
 from postroad.cli.output import DRY_RUN, JSON
+from postroad.durable import create_file
 from postroad.postgres.connections import connect, connect_async
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.server_user import data_folder_default, make_data_folder
@@ -76,13 +76,8 @@ class Application:
         path = self.data_folder / f"{service}.token"
         if not path.exists():
             make_data_folder(path.parent)
-            draft = path.with_suffix(f".{os.getpid()}")
-            draft.touch(mode=0o600)
-            draft.write_text(new_token(service) + "\n", encoding="ascii")
-            with suppress(FileExistsError):
-                path.hardlink_to(draft)
+            if create_file(path, new_token(service) + "\n"):
                 click.echo(f"generated a token for the web API: {path}", err=True)
-            draft.unlink()
         return path.read_text(encoding="ascii").strip()
 
     def vault(self) -> Vault:

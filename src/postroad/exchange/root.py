@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from postroad.durable import replace_file
 from postroad.exchange.errors import FileUnsafe, RootForeign, RootLocked, storage_failure
 from postroad.postgres.locks import share_lock, try_lock
 
@@ -109,17 +110,7 @@ class Root:
     def _name(self) -> None:
         if self.root_name() is not None:
             return
-        temporary = self.root / ".root.json.new"
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"root": str(uuid.uuid4())}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self.root / ".root.json")
-        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(self.root / ".root.json", json.dumps({"root": str(uuid.uuid4())}), 0o640)
 
     def _refuse_network(self) -> None:
         best, kind = "", ""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from postroad.durable import sync, sync_folders
 from postroad.postgres.binaries import Binaries
 from postroad.postgres.errors import DataFolderRefused, ServerNotStarted
 from postroad.postgres.server_user import ServerUser, make_data_folder
@@ -86,7 +87,13 @@ class Cluster:
         """Create the data directory unless it exists. An incomplete one is never used."""
         if self.data.exists():
             self._refuse_other_versions()
-            return
+        else:
+            self._initialise(must_sync=must_sync)
+        if must_sync:
+            # Also if it exists: its creator may have been killed before this.
+            sync_folders(self.home)
+
+    def _initialise(self, *, must_sync: bool) -> None:
         unfinished = self.home / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         options = [f"--pgdata={unfinished}", f"--username={SUPERUSER}", "--encoding=UTF8"]
@@ -110,6 +117,9 @@ class Cluster:
         with (unfinished / "postgresql.conf").open("a", encoding="utf-8") as conf:
             conf.write("\n# Written by Postroad at each start; local.conf is yours and wins.\n")
             conf.write("include_if_exists = 'postroad.conf'\ninclude_if_exists = 'local.conf'\n")
+        if must_sync:
+            for name in ("pg_hba.conf", "pg_ident.conf", "postgresql.conf"):
+                sync(unfinished / name)
         unfinished.rename(self.data)
 
     def configure(self, options: Mapping[str, str]) -> None:

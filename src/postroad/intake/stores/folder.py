@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from postroad.durable import sync, sync_folders
 from postroad.intake import errors
 from postroad.intake.stores.part import Data, OpenUpload, Part
 
@@ -65,6 +66,8 @@ class FolderStore:
         self.folder = folder
         self.name = f"file://{folder}"
         self._uploads = folder / ".uploads"
+        # Folders whose own names are durable; another process may have made one a moment ago.
+        self._durable: set[Path] = set()
 
     @_threaded
     def put(self, key: str, data: Data, sha256: str) -> None:
@@ -181,24 +184,25 @@ class FolderStore:
         except FileNotFoundError:
             raise errors.UploadLost(f"the partial file of upload {upload_id} is gone") from None
 
-    def _make_folders(self, key: str) -> list[Path]:
-        """Make the folders of a key; returns those that were missing. Raises KeyRefused."""
+    def _make_folders(self, key: str) -> None:
+        """Make the folders of a key. Raises KeyRefused."""
         target = self.folder / key
         with self._key_errors(key):
-            made = [folder for folder in target.parents if not folder.exists()]
-            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.parent.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._durable.clear()
             if target.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        return made
 
     def _rename(self, partial: Path, key: str) -> None:
-        made = self._make_folders(key)
+        self._make_folders(key)
         target = self.folder / key
         with self._key_errors(key):
             partial.replace(target)
-        for folder in {target.parent, *(one.parent for one in made)}:
-            with _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
-                os.fsync(descriptor)
+        sync(target.parent)
+        if target.parent not in self._durable:
+            sync_folders(target.parent.parent)
+            self._durable.add(target.parent)
 
     @contextlib.contextmanager
     def _key_errors(self, key: str) -> Iterator[None]:
