@@ -60,6 +60,10 @@ with its server | etcd on nodes of its own, in the cluster and in the docs |
 seconds | diverged standbys are copied |
 | `worker-proxy ended with 1` | LISTEN on a server that had just been demoted ended the worker | \
 fixed; `tests/chaos/test_failover.py` |
+| a key file, an imported object or the data directory missing after a power loss | files were \
+synced, new folders and names were not | both are; `tests/proof/test_power.py` |
+| writes rejected for as long as a connection led to a demoted server | journals and Celery kept \
+that connection | fixed; `tests/chaos/test_demoted.py` |
 | a lost message in `consume_after` | the model undid a committed take | model fixed, with a test |
 """
 
