@@ -1,6 +1,7 @@
 """Run the integration suite of Celery itself on `mbus://`, or for comparison on RabbitMQ.
 
     python -m tools.celery_suite                                   the whole selection
+    python -m tools.celery_suite --compare                         and the failed tests on RabbitMQ
     python -m tools.celery_suite -k test_chord                     arguments of pytest select tests
     python -m tools.celery_suite --broker rabbitmq -k test_chord   the same tests on RabbitMQ
 
@@ -9,6 +10,8 @@ user's cache folder. They run against the installed Celery, a PostgreSQL of thei
 `--broker rabbitmq`, a RabbitMQ of their own; results are stored in PostgreSQL in both cases.
 Files with tests of other servers (Redis, Memcached, Azure, SQL databases, Docker) are not selected.
 In the files that are, most tests that need Redis skip themselves; the rest is deselected by name.
+Each file has a process of its own: flags in memory that a test leaves set make tests of later files
+fail, with every broker.
 SIGTERM and SIGINT end the tests and stop the servers.
 """
 
@@ -23,8 +26,12 @@ import sys
 import tarfile
 import tempfile
 import zlib
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
 
 from postroad.testing import TestServer
 from tests.fixtures.rabbitmq import RabbitServer
@@ -54,13 +61,24 @@ NEEDS_REDIS = (
     "::test_chord_header_id_duplicated_on_rabbitmq_msg_duplication",
 )
 STOP_TIMEOUT_SECONDS = 30.0
+EXPECTED = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
+
+
+def marker(cache: Path, celery: str) -> Path:
+    """Return the file that exists when the folder beside it is complete."""
+    name = f"complete-{zlib.crc32(repr(PLUGINS).encode()):08x}"
+    return cache / "postroad" / f"celery-suite-{celery}" / name
 
 
 def sources(celery: str) -> Path:
     """Return the folder with Celery's tests and the plugins that they need, downloaded once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-    folder = cache / "postroad" / f"celery-suite-{celery}"
-    complete = folder / f"complete-{zlib.crc32(repr(PLUGINS).encode()):08x}"
+    complete = marker(cache, celery)
+    folder = complete.parent
     if complete.exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,8 +99,49 @@ def sources(celery: str) -> Path:
     return folder
 
 
-def run(broker: str, backend: str, arguments: list[str]) -> int:
-    """Run pytest in Celery's sources; return its exit status."""
+Results = dict[str, str]
+
+
+def run(broker: str, backend: str, arguments: list[str], reports: Path) -> Results:
+    """Run pytest in Celery's sources, once for each file; return the outcome of each test."""
+    selected: dict[str, list[str]] = {}
+    options = []
+    for argument in arguments:
+        file, _, test = argument.partition("::")
+        if not file.endswith(".py"):
+            options.append(argument)
+        elif test or file not in selected:
+            selected.setdefault(file, []).append(argument)
+    for name in () if selected else FILES:
+        selected[f"t/integration/{name}.py"] = [f"t/integration/{name}.py"]
+    results: Results = {}
+    for file, tests in selected.items():
+        report = reports / f"{Path(file).stem}.xml"
+        status = run_file(broker, backend, [*tests, *options, f"--junit-xml={report}"])
+        if status not in EXPECTED:
+            sys.exit(status)
+        results |= outcomes(file, report)
+    return results
+
+
+def outcomes(file: str, report: Path) -> Results:
+    """Return the outcome of each test of a report: passed, skipped or failed."""
+    results: Results = {}
+    module = file.removesuffix(".py").replace("/", ".")
+    for case in ElementTree.parse(report).iter("testcase"):
+        classes = case.get("classname", "").removeprefix(module).removeprefix(".")
+        name = "::".join(filter(None, [file, *classes.split("."), case.get("name")]))
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"}:
+            results[name] = "failed"
+        else:
+            # A test whose teardown fails is there twice.
+            results.setdefault(name, "skipped" if "skipped" in kinds else "passed")
+    return results
+
+
+def run_file(broker: str, backend: str, arguments: list[str]) -> int:
+    """Run pytest with these arguments; return its exit status."""
     celery = version("celery")
     folder = sources(celery)
     root = folder / f"celery-{celery}"
@@ -96,37 +155,31 @@ def run(broker: str, backend: str, arguments: list[str]) -> int:
         "TEST_BACKEND": backend,
         "PYTHONWARNINGS": "ignore",
     }
-    selected = [each for each in arguments if each.endswith(".py") or ".py::" in each]
-    files = [] if selected else [f"t/integration/{name}.py" for name in FILES]
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider"]
     command += ["-p", "no:postroad", "-p", "celery.contrib.pytest"]
     command += [f"--deselect={test}" for test in NEEDS_REDIS]
     # A process group of its own, so that Celery's pool ends with pytest.
-    pytest = subprocess.Popen(
-        [*command, *files, *arguments],
+    process = subprocess.Popen(
+        [*command, *arguments],
         cwd=root,
         env=environment,
         stdin=subprocess.DEVNULL,
         process_group=0,
     )
     try:
-        return pytest.wait()
+        return process.wait()
     finally:
-        if pytest.poll() is None:
-            pytest.send_signal(signal.SIGINT)
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                pytest.wait(STOP_TIMEOUT_SECONDS)
+                process.wait(STOP_TIMEOUT_SECONDS)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pytest.pid, signal.SIGKILL)
-        pytest.wait()
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--broker", choices=["mbus", "rabbitmq"], default="mbus")
-    options, arguments = parser.parse_known_args()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _end)
+def run_on(broker: str, arguments: list[str]) -> Results:
+    """Run the tests on servers of their own."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="celery-suite-")))
         folder.chmod(0o755)
@@ -134,13 +187,30 @@ def main() -> None:
         stack.callback(server.stop)
         server.start()
         url = backend = url_of(server.dsn(server.create()))
-        if options.broker == "rabbitmq":
+        if broker == "rabbitmq":
             rabbitmq = RabbitServer(folder / "rabbitmq")
             stack.callback(rabbitmq.close)
             rabbitmq.start()
             url = rabbitmq.url
-        status = run(url, backend, arguments)
-    sys.exit(status)
+        return run(url, backend, arguments, folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--broker", choices=["mbus", "rabbitmq"], default="mbus")
+    parser.add_argument("--compare", action="store_true", help="run failed tests on RabbitMQ, too")
+    options, arguments = parser.parse_known_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+    results = run_on(options.broker, arguments)
+    failed = [test for test, outcome in results.items() if outcome == "failed"]
+    other = run_on("rabbitmq", failed) if options.compare and failed else {}
+    counts = Counter(results.values())
+    total = ", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "skipped"))
+    print(f"\nCelery {version('celery')} on {options.broker}: {total}")
+    for test in failed:
+        print(f"failed: {test}" + (f" (on rabbitmq: {other[test]})" if test in other else ""))
+    sys.exit(1 if failed or not results else 0)
 
 
 def _end(number: int, _: object) -> None:

@@ -1,4 +1,4 @@
-"""The tool that runs Celery's own tests, with a suite of one test in the place of Celery's."""
+"""The tool that runs Celery's own tests, with small suites in the place of Celery's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,29 @@ from pathlib import Path
 import pytest
 
 from postroad.testing import wait_until
+from tests.fixtures.rabbitmq import SERVER
 from tests.integration.broker.crew import ROOT
+from tests.programs import refuse_missing
+from tools.celery_suite import marker
 
-SUITE = """\
+FLAGS = """\
+import builtins, os
+import pytest
+
+def test_sets_a_flag():
+    assert not hasattr(builtins, "flag_of_this_process")
+    builtins.flag_of_this_process = True
+
+class TestGroup:
+    @pytest.mark.parametrize("kind", ["chord"])
+    def test_needs_rabbitmq(self, kind):
+        assert os.environ["TEST_BROKER"].startswith("amqp")
+
+@pytest.mark.skip
+def test_needs_redis():
+    raise AssertionError
+"""
+WAITING = """\
 import os, signal, time
 from pathlib import Path
 
@@ -48,19 +68,48 @@ def temporary() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.fixture
+def suite(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of the tests of a suite that counts as downloaded."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    celery = version("celery")
+    complete = marker(tmp_path, celery)
+    tests = complete.parent / f"celery-{celery}" / "t" / "integration"
+    tests.mkdir(parents=True)
+    complete.touch()
+    return tests
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path, temporary: Path) -> None:
+def test_each_file_has_a_process_and_failures_are_compared_with_rabbitmq(suite: Path) -> None:
+    if not SERVER.exists():
+        refuse_missing("no RabbitMQ of the system; install it with: make servers")
+    for name in ("test_one.py", "test_two.py"):
+        (suite / name).write_text(FLAGS, encoding="utf-8")
+    files = ["t/integration/test_one.py", "t/integration/test_two.py"]
+    command = [sys.executable, "-m", "tools.celery_suite", "--compare", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.splitlines()[-3:] == [
+        f"Celery {version('celery')} on mbus: 2 passed, 2 failed, 2 skipped",
+        *(
+            f"failed: {file}::TestGroup::test_needs_rabbitmq[chord] (on rabbitmq: passed)"
+            for file in files
+        ),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_interrupted_run_leaves_no_process_behind(
+    tmp_path: Path, temporary: Path, suite: Path
+) -> None:
     begun = tmp_path / "begun"
-    celery = version("celery")
-    suite = tmp_path / "postroad" / f"celery-suite-{celery}"
-    tests = suite / f"celery-{celery}" / "t" / "integration"
-    tests.mkdir(parents=True)
-    (suite / "complete").touch()
-    (tests / "test_waiting.py").write_text(SUITE.format(begun=str(begun)), encoding="utf-8")
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(temporary)}
+    (suite / "test_waiting.py").write_text(WAITING.format(begun=str(begun)), encoding="utf-8")
     command = [sys.executable, "-m", "tools.celery_suite", "t/integration/test_waiting.py"]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     pids = [process.pid]
     try:
         wait_until(
