@@ -80,6 +80,17 @@ class IntakeLab:
 
     def ours(self, below: str, **settings: Any) -> dict[str, Any]:
         """Import a folder of the source by a process of its own, the whole way to the notice."""
+        found = self._run(below, {}, {}, **settings)
+        self.clear(f"run{self.numbers}")
+        return found
+
+    def scans(self, below: str, count: int, stable_checks: int) -> dict[str, Any]:
+        """Scan a folder of the source `count` times by a process of its own."""
+        return self._run(below, {"looks": stable_checks}, {"scans": count})
+
+    def _run(
+        self, below: str, server: dict[str, Any], given: dict[str, Any], **settings: Any
+    ) -> dict[str, Any]:
         self.numbers += 1
         key = new_key()
         with psycopg.connect(self.lab.dsn) as connection:
@@ -97,9 +108,11 @@ class IntakeLab:
                 "directory": str(self.files / below),
                 "looks": 1,
                 "max_connections": 1,
+                **server,
             },
         )
         given = {
+            **given,
             "dsn": self.lab.dsn,
             "key": key,
             "server": row["id"],
@@ -122,7 +135,6 @@ class IntakeLab:
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])
         found: dict[str, Any] = json.loads(done.stdout)
-        self.clear(f"run{self.numbers}")
         return found
 
     def peer(self, *arguments: str, is_checked: bool = True) -> float:
