@@ -187,6 +187,7 @@ BACK = {
     "intake": """
         drop view intake.server_status;
         drop view intake.file_list;
+        drop table intake.listings;
         drop index intake.imported_files_by_name_idx;
         alter table intake.imported_files drop column traceparent, drop column lost_workers;
         alter table intake.imported_files drop column same_as;

@@ -37,7 +37,7 @@ class Journal:
         return row[0]
 
     def see(self, scan: int, *files: tuple[str, int, int]) -> int:
-        self.value(
+        discovered, _ = self.value(
             "select intake.see(%s, %s, %s, %s, %s, %s, %s)",
             self.server,
             scan,
@@ -47,8 +47,7 @@ class Journal:
             [mtime for _, _, mtime in files],
             [None for _ in files],
         )
-        promoted: int = self.value("select intake.promote(%s)", self.server)
-        return promoted
+        return int(discovered)
 
     def pick(self, files: int = 100) -> list[list[int]]:
         rows = self.rows(
@@ -90,6 +89,22 @@ def test_two_looks_of_one_scan_are_one_look(journal: Journal) -> None:
     assert journal.see(1, ("a", 1, 1)) == 0
     assert journal.see(1, ("a", 1, 1)) == 0
     assert journal.see(2, ("a", 1, 1)) == 1
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_page_reads_no_rows_of_other_pages(journal: Journal, looks: int) -> None:
+    journal.connection.execute("update intake.sftp_servers set looks = %s", [looks])
+    # A small table is read as a whole.
+    journal.connection.execute("set local enable_seqscan = off")
+    pages, files = 40, 100
+    for page in range(pages):
+        journal.see(1, *((f"{page}/{number}", 1, 1) for number in range(files)))
+    read = journal.rows(
+        "select relname, seq_tup_read + idx_tup_fetch as count from pg_stat_xact_user_tables"
+        " where relid in ('intake.sightings'::regclass, 'intake.imported_files'::regclass)"
+    )
+    assert len(read) == 2
+    assert max(row["count"] for row in read) <= 8 * pages * files, read
 
 
 def test_small_files_share_batches_and_large_ones_have_their_own(journal: Journal) -> None:

@@ -2,8 +2,9 @@
 
 ```
 begin_scan ── lease on the server's scan, kept by a heartbeat; a second discoverer gets none
-  page ──> see       known versions are ignored, others are recorded as sightings
-           promote   files that are complete by the server's rules become rows: discovered
+  page ──> known?   as in the last scan, when all of its files were imported: nothing to do
+           see      known versions are ignored, others are recorded as sightings; files that are
+                    complete by the server's rules become rows: discovered
 end_scan ── next scan after `scan_interval`; sightings of missing files are deleted
 ```
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from typing import cast
 
 from psycopg.types.json import Jsonb
 
@@ -24,14 +26,13 @@ from postroad.intake.claim import holder_of
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
 from postroad.intake.keys import shown_name
-from postroad.intake.listing import Entry, Listing
+from postroad.intake.listing import Entry, Listing, digest_of
 from postroad.lease import Holder
 from postroad.postgres.calls import Row
 
 logger = logging.getLogger(__name__)
 
 SCAN_LEASE = timedelta(seconds=60)
-PAGES_PER_PROMOTION = 10
 
 
 async def discover(engine: Engine, server_id: int) -> Row | None:
@@ -54,18 +55,20 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
     try:
         async with engine.lend(server) as source, _hold(engine, server_id, scan, began) as holder:
             listing = Listing(source, server)
-            pages = 0
+            known = set(await engine.journal.change("known_pages", server_id, scan))
+            settled: list[bytes] = []
             async for page in listing.pages():
-                await _see(engine, server_id, scan, page)
-                pages += 1
+                digest = digest_of(page)
+                if digest not in known:
+                    discovered, waiting = await _record(engine, server_id, scan, page)
+                    report["discovered"] += discovered
+                if digest in known or not waiting:
+                    settled.append(digest)
                 if not holder.holds(server_id):
                     break
-                # A done-file may be on a later page than its file.
-                if pages % PAGES_PER_PROMOTION == 0 and server["done_suffix"] is None:
-                    report["discovered"] += await engine.journal.change("promote", server_id)
             else:
                 is_whole = not listing.problems
-        report["discovered"] += await engine.journal.change("promote", server_id)
+            await engine.journal.change("save_pages", server_id, scan, settled)
         counted = ("files", "folders", "links_passed_over", "problems")
         report |= {name: getattr(listing, name) for name in counted}
     except SourceError as failure:
@@ -92,6 +95,7 @@ def _hold(engine: Engine, server_id: int, scan: int, since: float) -> Holder[int
     return holder
 
 
-async def _see(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> None:
+async def _record(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> list[int]:
     rows = [(one.path, shown_name(one.path), one.size, one.mtime, one.done_for) for one in page]
-    await engine.journal.change("see", server_id, scan, *map(list, zip(*rows, strict=True)))
+    columns = map(list, zip(*rows, strict=True))
+    return cast("list[int]", await engine.journal.change("see", server_id, scan, *columns))

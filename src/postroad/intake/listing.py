@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import cast
+from zlib import crc32
 
 import asyncssh
 from asyncssh import SFTPAttrs
@@ -21,7 +23,9 @@ from postroad.intake.rules import Rules
 from postroad.intake.source import Source, answering, encoded, size_and_mtime
 from postroad.postgres.calls import Row
 
-PAGE_FILES = 1000
+# A page ends at a name with a certain checksum, so that a new file changes only its own page.
+MIN_PAGE_FILES, MAX_PAGE_FILES = 500, 2000
+PAGE_END = 512
 # OpenSSH returns this many entries in one response.
 PIECE_ENTRIES = 100
 MAX_PROBLEMS = 20
@@ -74,7 +78,9 @@ class Listing:
                         if done_for is not None or rules.is_wanted(path):
                             page.append(Entry(path, *size_and_mtime(attributes), done_for))
                             self.files += done_for is None
-                    if len(page) >= PAGE_FILES:
+                    if len(page) >= MIN_PAGE_FILES and (
+                        not crc32(name) % PAGE_END or len(page) >= MAX_PAGE_FILES
+                    ):
                         yield page
                         page = []
             except RemoteFileError as failure:
@@ -112,6 +118,13 @@ class Listing:
     def _problem(self, text: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(text)
+
+
+def digest_of(page: list[Entry]) -> bytes:
+    """Return a digest of everything that is recorded about the files of a page."""
+    # No path contains a zero byte.
+    rows = (b"%b\0%d\0%d\0%b\0" % (e.path, e.size, e.mtime, e.done_for or b"") for e in page)
+    return blake2b(b"".join(rows), digest_size=16).digest()
 
 
 async def entries_of(

@@ -213,8 +213,7 @@ async def test_two_discoverers_that_both_hold_the_scan_write_each_version_once(
     async def look(scan: int) -> None:
         async with engine.lend(server) as source:
             async for page in Listing(source, server).pages():
-                await discovery._see(engine, partner.server_id, scan, page)
-                await engine.journal.change("promote", partner.server_id)
+                await discovery._record(engine, partner.server_id, scan, page)
 
     await asyncio.gather(look(101), look(102))
     rows = partner.files

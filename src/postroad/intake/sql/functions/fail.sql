@@ -21,13 +21,15 @@ language sql set search_path from current as $$
     update intake.imported_files f
     set status = p_status, error_message = p_note, updated_at = intake.now(), attempts = 0,
         lease_token = null, lease_owner = null, lease_until = null
-    where f.id = p_id and f.lease_token = p_token and p_status in ('vanished', 'superseded') returning f.id)
-  select cardinality(intake._record(array_agg(c.id), p_status, p_note)) > 0 from concluded c;
+    where f.id = p_id and f.lease_token = p_token and p_status in ('vanished', 'superseded') returning f.id, f.server_id)
+  select cardinality(intake._record(array_agg(c.id), p_status, p_note)) > 0 from concluded c, intake._forget_pages(c.server_id);
 $$;
 
 -- Removes the upload of a file from the journal, because it was aborted or lost by the store.
 create or replace function intake.forget_upload(p_id bigint, p_upload_id text) returns void
 language sql set search_path from current as $$
+  select intake._forget_pages(f.server_id) from intake.imported_files f
+  where f.id = p_id and f.upload_id = p_upload_id and f.status in ('vanished', 'superseded');
   with forgotten as (
     update intake.imported_files f set upload_id = null, bytes_done = case when f.status = 'completed' then f.filesize else 0 end,
            bytes_at_claim = 0

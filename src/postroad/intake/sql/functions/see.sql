@@ -1,35 +1,39 @@
--- Records one page of a listing: known versions are ignored, the others become sightings.  A version that was superseded or had
--- vanished and has reappeared is imported.  Returns how many files of the page are not imported yet.
+-- Records one page of a listing: known versions are ignored, the others become sightings, and those that are complete become
+-- files.  A version that was superseded or had vanished and has reappeared is imported.  Returns how many files were discovered,
+-- and how many of the page wait for a later scan.
 -- p_done_for: for a done-file the path of the file that it declares complete, otherwise null.
+-- Locks: the server's row, then sightings.
 create or replace function intake.see(
   p_server_id integer, p_scan bigint, p_paths bytea[], p_filenames text[], p_sizes bigint[], p_mtimes bigint[],
-  p_done_for bytea[]) returns integer
+  p_done_for bytea[]) returns integer[]
 language plpgsql set search_path from current as $$
 declare
   v_count integer;
   v_again bigint[];
 begin
+  perform intake._server(p_server_id);
+  -- Row by row (limit 1): a join would read all rows of the server while the statistics are those of a small table.
   with page as (
-    select distinct on (sha256(u.path)) u.path, sha256(u.path) as digest, u.filename, u.filesize, u.mtime,
-           sha256(u.done_for) as done_for
-    from unnest(p_paths, p_filenames, p_sizes, p_mtimes, p_done_for) u(path, filename, filesize, mtime, done_for))
+    select distinct on (p.digest) p.*, f.id, f.status in ('vanished', 'superseded') and f.upload_id is null as is_gone
+    from (select u.*, sha256(u.path) as digest, sha256(u.declares) as done_for
+          from unnest(p_paths, p_filenames, p_sizes, p_mtimes, p_done_for) u(path, filename, filesize, mtime, declares)) p
+    left join lateral (
+      select i.id, i.status, i.upload_id from intake.imported_files i
+      where i.server_id = p_server_id and i.path_digest = p.digest and i.filesize = p.filesize and i.mtime = p.mtime
+      limit 1) f on true)
   , again as (
     update intake.imported_files f
     set status = 'discovered', error_message = null, attempts = 0, lost_workers = 0, bytes_done = 0, upload_id = null,
         next_try_at = intake.now(), updated_at = intake.now(),
         traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
-    from page p
-    where f.server_id = p_server_id and f.path_digest = p.digest and f.filesize = p.filesize and f.mtime = p.mtime
-      and f.status in ('vanished', 'superseded') and f.upload_id is null and p.done_for is null
+    where f.id = any (array(select p.id from page p where p.is_gone and p.done_for is null))
     returning f.id)
   , sighted as (
     insert into intake.sightings as g
       (server_id, path_digest, path, filename, filesize, mtime, looks, done_for, unchanged_since, scan)
     select p_server_id, p.digest, p.path, p.filename, p.filesize, p.mtime, 1, p.done_for, intake.now(), p_scan
     from page p
-    where not exists (
-      select from intake.imported_files f
-      where f.server_id = p_server_id and f.path_digest = p.digest and f.filesize = p.filesize and f.mtime = p.mtime)
+    where p.id is null
     -- Always in the same order, so that two discoverers cannot deadlock.
     order by p.digest
     on conflict (server_id, path_digest) do update
@@ -39,26 +43,40 @@ begin
                                then g.unchanged_since else excluded.unchanged_since end,
         filesize = excluded.filesize, mtime = excluded.mtime, scan = excluded.scan, done_for = excluded.done_for
     returning 1)
-  select count(*)::integer, (select array_agg(a.id) from again a) into v_count, v_again from sighted;
+  select count(*), (select array_agg(a.id) from again a) into v_count, v_again from sighted;
   if v_again is not null then
     perform intake._record(v_again, 'discovered', 'reappeared at the source');
     delete from intake.file_parts p where p.file_id = any (v_again);
   end if;
-  return v_count + coalesce(cardinality(v_again), 0);
+  -- A done-file may be on another page than its file.
+  v_count := case when v_count = 0 then 0 else intake.promote(p_server_id, array(
+    select coalesce(u.done_for, u.path) from unnest(p_paths, p_done_for) u(path, done_for))) end;
+  return array[v_count, (
+    select count(*) from unnest(p_paths) p
+    cross join lateral (
+      select from intake.sightings g where g.server_id = p_server_id and g.path_digest = sha256(p) limit 1) g)];
 end $$;
 
--- Inserts files that are complete by the server's rules into imported_files and returns how many.
+-- Inserts the sightings of these paths that are complete by the server's rules into imported_files and returns how many.
+-- p_paths: null for all sightings of the server.
 -- Locks: the server's row, so that two discoverers number the versions of a file one after the other.
-create or replace function intake.promote(p_server_id integer) returns integer
+create or replace function intake.promote(p_server_id integer, p_paths bytea[] default null) returns integer
 language plpgsql set search_path from current as $$
 declare
   v_server intake.sftp_servers := intake._server(p_server_id);
   v_ids    bigint[];
+  v_digests bytea[] := array(select sha256(p) from unnest(p_paths) p);
 begin
+  if p_paths is null then
+    v_digests := array(select g.path_digest from intake.sightings g where g.server_id = p_server_id);
+  end if;
   with whole as (
     delete from intake.sightings g
-    where g.server_id = p_server_id and g.done_for is null
-      and g.looks >= v_server.looks and g.unchanged_since + v_server.minimum_age <= intake.now()
+    using unnest(v_digests) d
+    cross join lateral (
+      select s.ctid from intake.sightings s where s.server_id = p_server_id and s.path_digest = d limit 1) s
+    where g.ctid = s.ctid and g.done_for is null and g.looks >= v_server.looks
+      and g.unchanged_since + v_server.minimum_age <= intake.now()
       and (v_server.done_suffix is null or exists (
         select from intake.sightings d
         where d.server_id = p_server_id and d.done_for = g.path_digest))
