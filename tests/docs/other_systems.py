@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -12,59 +14,136 @@ from benchmarks.harness.arms import PG_BOSS
 from benchmarks.peers.install import NotInstalled, installed_node_peer, installed_peer
 from tests.docs.snippets import ROOT
 from tests.fixtures.processes import free_port
+from tests.fixtures.s3 import ACCESS_KEY, SECRET_KEY
 from tests.programs import refuse_missing
 
-Prepare = Callable[[str, Path], dict[str, str]]
+
+@dataclass
+class Prepared:
+    """What a page finds: variables of its commands, and what its names stand for here."""
+
+    variables: dict[str, str] = field(default_factory=dict)
+    replaced: dict[str, str] = field(default_factory=dict)
 
 
-def _pgmq(dsn: str, _folder: Path) -> dict[str, str]:
+@dataclass(frozen=True)
+class Place:
+    """Where a page runs: its database, its folder, and a function that returns a fixture."""
+
+    dsn: str
+    folder: Path
+    fixture: Callable[[str], Any]
+
+
+Prepare = Callable[[Place], Prepared]
+
+
+def _pgmq(place: Place) -> Prepared:
     sql = installed_peer(ROOT, "pgmq", ("pgmq",)) / "pgmq" / "sql" / "pgmq.sql"
-    with psycopg.connect(dsn) as connection:
+    with psycopg.connect(place.dsn) as connection:
         connection.execute(sql.read_bytes())
-    return {}
+    return Prepared()
 
 
-def _procrastinate(_dsn: str, _folder: Path) -> dict[str, str]:
+def _procrastinate(_place: Place) -> Prepared:
     folder = installed_peer(ROOT, "procrastinate", ("procrastinate", "psycopg[binary,pool]"))
-    return {"PYTHONPATH": str(folder)}
+    return Prepared({"PYTHONPATH": str(folder)})
 
 
-def _pg_boss(dsn: str, folder: Path) -> dict[str, str]:
+def _pg_boss(place: Place) -> Prepared:
     peer = installed_node_peer(ROOT, "pgboss", PG_BOSS)
-    (folder / "node_modules").symlink_to(peer / "node_modules")
-    part = conninfo_to_dict(dsn)
+    (place.folder / "node_modules").symlink_to(peer / "node_modules")
+    part = conninfo_to_dict(place.dsn)
     # A URL cannot hold the folder of a socket as its host.
     address = f"postgresql://{part['user']}@/{part['dbname']}?host={part['host']}"
-    return {"DATABASE_URL": f"{address}&port={part['port']}"}
+    return Prepared({"DATABASE_URL": f"{address}&port={part['port']}"})
 
 
-def _exchange(_dsn: str, _folder: Path) -> dict[str, str]:
-    return {"POSTROAD_EXCHANGE__PORT": str(free_port())}
+def _exchange(_place: Place) -> Prepared:
+    return Prepared({"POSTROAD_EXCHANGE__PORT": str(free_port())})
 
 
-def _partner(_dsn: str, folder: Path) -> dict[str, str]:
+def _partner(_place: Place) -> Prepared:
+    return Prepared({"PARTNER_PORT": str(free_port())})
+
+
+def _sftp(place: Place) -> Prepared:
+    """A login at a partner's server with one file, and a bucket."""
+    sshd, s3 = place.fixture("sshd"), place.fixture("s3")
+    outgoing = sshd.new_folder()
+    (outgoing / "report.csv").write_text("bread;1.20\n", encoding="utf-8")
+    return Prepared(
+        {
+            "POSTROAD_DATA_FOLDER": str(place.folder / "data"),
+            "POSTROAD_INTAKE__DISCOVER_INTERVAL": "1s",
+        },
+        {
+            "--host sftp.example.com --user acme": (
+                f"--host 127.0.0.1 --port {sshd.port} --user {sshd.username}"
+            ),
+            "~/.ssh/acme": str(sshd.folder / "userkey"),
+            "--directory outgoing": f"--directory {outgoing}",
+            "s3://incoming/": f"s3://{s3.new_bucket()}/",
+            **_store(place, s3),
+        },
+    )
+
+
+def _store(place: Place, s3: Any) -> dict[str, str]:
+    """The names of the pages for the address and the keys of a store."""
+    keys = {"access-key": ACCESS_KEY, "secret-key": SECRET_KEY}
+    for name, key in keys.items():
+        (place.folder / name).write_text(key, encoding="utf-8")
     return {
-        "POSTROAD_DATA_FOLDER": str(folder / "data"),
-        "POSTROAD_INTAKE__DISCOVER_INTERVAL": "1s",
-        "POSTROAD_INTAKE__LEASE": "3s",
-        "PARTNER_PORT": str(free_port()),
+        "https://s3.example.com": s3.endpoint,
+        **{f"/etc/postroad/{name}": str(place.folder / name) for name in keys},
     }
+
+
+def _exchange_store(place: Place) -> Prepared:
+    s3 = place.fixture("s3")
+    port = str(free_port())
+    return Prepared(
+        {"POSTROAD_EXCHANGE__PORT": port, "POSTROAD_DATA_FOLDER": str(place.folder / "data")},
+        {
+            "s3://exchange/": f"s3://{s3.new_bucket()}/",
+            "/tmp/exported": str(place.folder / "exported"),
+            "http://127.0.0.1:8420": f"http://127.0.0.1:{port}",
+            **_store(place, s3),
+        },
+    )
+
+
+def _rabbitmq(place: Place) -> Prepared:
+    """A virtual host of its own: the page gives its queues plain names."""
+    rabbitmq = place.fixture("rabbitmq")
+    host = rabbitmq.unique("page")
+    rabbitmq.control("add_vhost", host)
+    rabbitmq.control("set_permissions", "-p", host, "guest", ".*", ".*", ".*")
+    url = rabbitmq.tls_url.replace("/?", f"/{host}?")
+    return Prepared(
+        {"POSTROAD_DATA_FOLDER": str(place.folder / "data")},
+        {"amqps://postroad:secret@rabbit.example:5671/?cafile=/etc/ssl/rabbit-ca.pem": url},
+    )
 
 
 PREPARE: dict[str, Prepare] = {
     "tutorials/orders-to-erp.md": _exchange,
     "tutorials/partner-files-into-the-lake.md": _partner,
+    "howto/sftp-intake.md": _sftp,
+    "howto/bridge-rabbitmq.md": _rabbitmq,
+    "operate/exchange-object-store.md": _exchange_store,
     "howto/migrate-from-pgmq.md": _pgmq,
     "howto/migrate-from-procrastinate.md": _procrastinate,
     "howto/migrate-from-pg-boss.md": _pg_boss,
 }
 
 
-def prepare(page: str, dsn: str, folder: Path) -> dict[str, str]:
-    """Prepare what a page needs and return what it adds to the environment of its commands."""
+def prepare(page: str, place: Place) -> Prepared:
+    """Prepare what a page needs. Skips the test, or fails it in CI, if a system is missing."""
     if page not in PREPARE:
-        return {}
+        return Prepared()
     try:
-        return PREPARE[page](dsn, folder)
+        return PREPARE[page](place)
     except NotInstalled as reason:
         refuse_missing(str(reason))

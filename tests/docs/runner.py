@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,8 +37,15 @@ _VOID = re.compile(r"^ *\w+ *\n-{3,}\n *\n\(1 row\)\n\n?", re.MULTILINE)
 class PageRunner:
     """One reader of one page: a database, a folder, the Python names so far."""
 
-    def __init__(self, dsn: str, folder: Path, more: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        folder: Path,
+        more: Mapping[str, str] = {},
+        replaced: Mapping[str, str] = {},
+    ) -> None:
         self._dsn = dsn
+        self._replaced = replaced
         self._folder = folder
         self._names: dict[str, Any] = {"__name__": "__main__", "dsn": dsn}
         binaries = find_binaries().folder
@@ -67,6 +75,9 @@ class PageRunner:
 
     def run(self, snippet: Snippet) -> None:
         """Run one snippet and compare what comes out with what the page shows."""
+        for name, here in self._replaced.items():
+            shown = snippet.expected and snippet.expected.replace(name, here)
+            snippet = replace(snippet, body=snippet.body.replace(name, here), expected=shown)
         if snippet.language == "sql" and not snippet.title:
             self._run_sql(snippet)
         elif snippet.language == "console":

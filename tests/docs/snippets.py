@@ -5,7 +5,7 @@
 | `sql` | a psql session | the `text` block that follows at once |
 | `python` | code; the names of earlier blocks of the page are there, and `dsn` | the same |
 | `python title="test_….py"` | a file, run by pytest | none |
-| `python title="….py"`, also `javascript` and `sql` | a file, for the commands after it | none |
+| `python title="….py"`, also other languages | a file, for the commands after it | none |
 | `console` | commands after `$ ` | the lines after each command |
 
 A `sql` block with a comment `-- raises MB013` must fail with that code. In expected output `...`
@@ -60,7 +60,8 @@ def snippets(page: Path) -> list[Snippet]:
 
 def _pair(text: str, fences: list[re.Match[str]]) -> Iterator[Snippet]:
     for place, fence in enumerate(fences):
-        if fence["language"] not in LANGUAGES_RUN:
+        title = re.search(r'title="([^"]+)"', fence["rest"])
+        if fence["language"] not in LANGUAGES_RUN and not (title and fence["language"] == "toml"):
             continue
         expected = None
         following = fences[place + 1] if place + 1 < len(fences) else None
@@ -70,7 +71,6 @@ def _pair(text: str, fences: list[re.Match[str]]) -> Iterator[Snippet]:
             and not text[fence.end() : following.start()].strip()
         ):
             expected = _dedented(following)
-        title = re.search(r'title="([^"]+)"', fence["rest"])
         yield Snippet(
             language=fence["language"],
             title=title[1] if title else None,

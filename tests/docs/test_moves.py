@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from tests.docs.other_systems import prepare
+from tests.docs.other_systems import Place, prepare
 from tests.docs.runner import PageRunner
 from tests.docs.snippets import DOCS, Snippet, commands, snippets
 from tests.fixtures.postgres import Connect
@@ -22,11 +22,11 @@ Moves = Callable[..., Callable[[], int]]
 
 
 @pytest.fixture
-def moves(database: str, tmp_path: Path) -> Moves:
+def moves(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Moves:
     """Return a function that prepares the system of a page and returns the page's move command."""
 
     def start(page: str, **replaced: str) -> Callable[[], int]:
-        more = prepare(page, database, tmp_path)
+        prepared = prepare(page, Place(database, tmp_path, request.getfixturevalue))
         found = snippets(DOCS / page)
         [move] = [
             command
@@ -38,7 +38,7 @@ def moves(database: str, tmp_path: Path) -> Moves:
         for old, new in replaced.items():
             assert move.count(f"-v {old}=") == 1
             move = re.sub(rf"-v {old}=(\S+|'[^']*')", f"-v {old}={new}", move)
-        runner = PageRunner(database, tmp_path, more)
+        runner = PageRunner(database, tmp_path, prepared.variables)
         for snippet in found[: found.index(_first_python(found))]:
             runner.run(snippet)
         [file] = [each for each in found if each.title == "move.sql"]

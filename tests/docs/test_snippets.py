@@ -12,11 +12,17 @@ from postroad.bus import AsyncWorker, Worker
 from postroad.cli.components import SCHEMAS
 from postroad.postgres import install
 from postroad.testing import TestServer
-from tests.docs.other_systems import prepare
+from tests.docs.openings import opened
+from tests.docs.other_systems import Place, prepare
 from tests.docs.runner import PageRunner, serve_until_worked_off, serve_until_worked_off_async
 from tests.docs.snippets import DOCS, pages_run, snippets
 
 PAGES = [page for page in pages_run() if snippets(page)]
+TUTORIALS = [page for page in PAGES if page.parent.name == "tutorials"]
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(DOCS))
 
 
 @pytest.fixture
@@ -34,20 +40,41 @@ def database_of_page(page: Path, server: TestServer) -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in TUTORIALS], ids=lambda page: _name(page)
+)
 def test_the_snippets_of_a_page_run_in_order(
-    page: Path, database_of_page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    database_of_page: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setattr(Worker, "serve", serve_until_worked_off)
     monkeypatch.setattr(AsyncWorker, "serve", serve_until_worked_off_async)
     monkeypatch.setenv("POSTROAD_DATABASE_URL", database_of_page)
-    more = prepare(str(page.relative_to(DOCS)), database_of_page, tmp_path)
-    with PageRunner(database_of_page, tmp_path, more) as runner:
+    run(page, Place(database_of_page, tmp_path, request.getfixturevalue), {})
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: _name(page))
+def test_a_tutorial_works_from_its_first_block_on(
+    page: Path, server: TestServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with opened(page, server, tmp_path) as opening:
+        place = Place(opening.dsn, opening.folder, request.getfixturevalue)
+        run(page, place, opening.variables)
+
+
+def run(page: Path, place: Place, variables: dict[str, str]) -> None:
+    prepared = prepare(_name(page), place)
+    more = {**variables, **prepared.variables}
+    with PageRunner(place.dsn, place.folder, more, prepared.replaced) as runner:
         for snippet in snippets(page):
             try:
                 runner.run(snippet)
             except Exception as failure:
-                failure.add_note(f"snippet at {page.relative_to(DOCS)}:{snippet.line}")
+                failure.add_note(f"snippet at {_name(page)}:{snippet.line}")
                 raise
 
 
