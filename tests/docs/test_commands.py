@@ -22,7 +22,6 @@ HISTORY = ("decisions", "seeds")
 # Pages of tutorials/ and howto/ without an executed block, and why.
 NOT_EXECUTED = {
     "howto/migrate-from-mbus.md": "its commands are run by test_migrate_mbus.py",
-    "howto/sftp-intake.md": "its commands need the server of a partner",
 }
 _BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```[^\n]*$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]*postroad [^`\n]+)`")
