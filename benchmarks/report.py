@@ -7,22 +7,22 @@ from typing import Any
 
 __all__ = ["summary", "write_report"]
 
-# More other work than this, and a figure says more about the machine than about the bus.
-BUSY_PERCENT_MOST = 20
+# With more CPU use by other processes, a figure describes the machine rather than the bus.
+MAX_BUSY_PERCENT = 20
 
 _INTRODUCTION = """\
 # Benchmarks
 
-Written by `make bench`; do not edit. One command starts a PostgreSQL of its own in a temporary
-folder, installs the bus, and measures everything below. `make bench ONLY=take` measures one
-scenario again, `make bench SCALE=0.1` is a quick look that leaves these files alone.
+Written by `make bench`; do not edit. The command starts a separate PostgreSQL in a temporary
+folder, installs the bus, and runs all measurements below. `make bench ONLY=take` repeats one
+scenario; `make bench SCALE=0.1` is a short run that does not change these files.
 
-A comparison is made of short rounds in which the arms alternate, so that whatever disturbs the
-machine disturbs both alike; given are the medians of the rates and the median of the rounds'
-ratios. Payloads are 200 bytes. `mbus.maintain()` runs beside every load in a session of its own:
-again after 50 ms when the last call settled or reclaimed something, else after 500 ms. A
-checkpoint comes before each measured piece. Server-side rates are by pgbench with prepared
-statements. Raw numbers of all rounds: [results.json](results.json).
+A comparison consists of short rounds in which the two sides alternate, so that other load on the
+machine affects both in the same way. The tables show the median rates, and the median of the
+ratios of the rounds. Payloads have 200 bytes. `mbus.maintain()` runs during every measurement in a
+separate session: again after 50 ms if the last call raised a hint or reclaimed a slot, otherwise
+after 500 ms. A checkpoint precedes each measurement. Rates of the server are measured by pgbench
+with prepared statements. The raw numbers of all rounds are in [results.json](results.json).
 """
 
 
@@ -35,7 +35,7 @@ def write_report(folder: Path, results: dict[str, Any]) -> None:
 
 
 def summary(results: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
-    """List every figure: what, measured, beside, judged, verdict."""
+    """List every figure: subject, rate, the rate it is compared with, result, verdict."""
     return [
         (
             figure["what"],
@@ -50,20 +50,19 @@ def summary(results: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
 
 
 def _warning(results: dict[str, Any]) -> str:
-    """Say plainly which scenarios were disturbed, and which have not been measured at all."""
+    """List the scenarios with other load on the machine, and those not measured yet."""
     scenarios = results["scenarios"]
     disturbed = [
         f"`{name}` ({each['busy_percent']} %)"
         for name, each in scenarios.items()
-        if each["busy_percent"] > BUSY_PERCENT_MOST
+        if each["busy_percent"] > MAX_BUSY_PERCENT
     ]
     missing = [f"`{name}`" for name in results["missing"]]
     text = ""
     if disturbed:
         text += (
-            "**Disturbed**: other work kept the machine busy just before "
-            f"{', '.join(disturbed)}: rates are too low, and "
-            "ratios less certain than on a quiet machine.\n"
+            f"**Other load**: the machine was busy before {', '.join(disturbed)}: rates are too "
+            "low, and ratios less certain than on an idle machine.\n"
         )
     if missing:
         text += f"**Not measured yet**: {', '.join(missing)}.\n"
@@ -82,7 +81,7 @@ def _machine(results: dict[str, Any]) -> str:
 
 def _table(results: dict[str, Any]) -> str:
     lines = [
-        "| what | measured | beside | result | bar | met |",
+        "| measurement | Postroad | compared with | result | bar | met |",
         "|---|---|---|---|---|---|",
     ]
     for scenario in results["scenarios"].values():
@@ -108,7 +107,7 @@ def _methods(results: dict[str, Any], folder: Path) -> str:
         parts.append(
             f"`{name}`, measured on {scenario['date']} at commit `{scenario['commit']}` "
             f"in {scenario['seconds']:.0f} s{scale}, with {_maintenance(scenario)}; "
-            f"just before, other work kept the machine {scenario['busy_percent']} % busy.\n"
+            f"the machine was {scenario['busy_percent']} % busy with other work before it.\n"
         )
         if (folder / f"{name}.svg").is_file():
             parts.append(f"![{scenario['title']}]({name}.svg)\n")

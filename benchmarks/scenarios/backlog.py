@@ -80,8 +80,9 @@ def _findings(timings: dict[int, dict[int, list[float]]]) -> Findings:
 SCENARIO = Scenario(
     "backlog",
     "Take from a long queue",
-    "Python, one session; three queues taken from in turns, the take alone timed, without its "
-    "commit; medians of 500 take(1) and 50 take(100) each, after one round of warm-up.",
+    "Python, one session; messages are taken alternately from three queues, and only the take is "
+    "timed, without its commit; medians of 500 take(1) and 50 take(100) each, after one round of "
+    "warm-up.",
     4,
     run,
 )

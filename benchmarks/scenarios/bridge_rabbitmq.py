@@ -153,8 +153,8 @@ SCENARIO = Scenario(
     "A bridge to and from RabbitMQ",
     "A real RabbitMQ on the same two cores, a quorum queue, persistent messages of 200 bytes, "
     "each confirmed. Out: 10,000 waiting messages until the last one is confirmed and committed. "
-    "Beside it, in the same rounds, a bare aio-pika publisher that keeps 1,000 confirms open. In: "
-    "as many from a queue into the bus, with the ledger, acknowledged after commit.",
+    "For comparison, in the same rounds, an aio-pika publisher with 1,000 open confirms. In: the "
+    "same number from a queue into the bus, with the ledger, acknowledged after commit.",
     3 * ROUNDS,
     run,
 )

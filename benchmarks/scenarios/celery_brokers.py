@@ -154,8 +154,8 @@ SCENARIO = Scenario(
     "published one by one by another process while the worker runs. Tasks a second from the first "
     "publish to the last task done, or to the end of 20 seconds. pgmq:// and SQLAlchemy are "
     "Kombu's own transports with their defaults, pgmq as its SQL; RabbitMQ with its defaults, "
-    "once without and once with publisher confirms. Pick-up: 20 tasks in each round, "
-    "each published after a tenth of a second of rest, until the byte is there. At last a worker "
+    "once without and once with publisher confirms. Pick-up: 20 tasks in each round, each "
+    "published after an idle tenth of a second, timed until the byte is written. Finally a worker "
     "is killed with -9 in the middle of a task with acks_late while another one is idle.",
     ROUNDS * 5 + 2,
     run,

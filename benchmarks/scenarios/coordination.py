@@ -348,15 +348,15 @@ def _process(lab: Lab, *arguments: str) -> Iterator[None]:
 SCENARIO = Scenario(
     "coordination",
     "Coordination beside logical replication",
-    "One server with wal_level logical; a pair of databases with a publication and a subscription, "
-    "and Writer, Coordinator and Reader with databases of their own, joined by bridges, in two "
-    "processes, page of 1,000. One client writes 200 transactions of 100 rows and waits until the "
-    "reader has the last one: 3 rounds in turns. Then 100 single rows, one at a time. Then, "
-    "without the subscription, 16 clients of pgbench write 40,000 single rows, one in a "
-    "transaction, as fast as they can, and the last must be applied; then the batches in turns "
-    "with another set of databases that has three readers, for the processor time of the sessions "
-    "of the Writer's database, pulls included; then 5 rounds in turns with a set whose databases "
-    "have 1,000,000 finished events each.",
+    "One server with wal_level logical; a pair of databases with a publication and a "
+    "subscription, and Writer, Coordinator and Reader each with its own database, connected by "
+    "bridges, in two processes, page of 1,000. One client writes 200 transactions of 100 rows and "
+    "waits until the reader has the last one: 3 rounds, alternating. Then 100 single rows, one at "
+    "a time. Then, without the subscription, 16 clients of pgbench write 40,000 single rows, one "
+    "in a transaction, as fast as they can, and the last must be applied; then the batches, "
+    "alternating with another set of databases that has three readers, for the CPU time of the "
+    "sessions of the Writer's database, pulls included; then 5 rounds that alternate with a set "
+    "whose databases have 1,000,000 finished events each.",
     ROUNDS * 4 + HISTORY_ROUNDS * 2 + 6,
     run,
 )

@@ -345,13 +345,13 @@ def _memory(lab: Lab, port: int, pid: int, tokens: list[str], count: int) -> flo
 SCENARIO = Scenario(
     "exchange",
     "The exchange",
-    "One server process; in three figures, four on one port. "
-    "Intake: 16 connections send messages of 10 KiB, three rounds in turns with "
-    "16 threads that do no more than temp, fsync, rename and fsync of the folder. "
-    "Cycles: API_1, API_3 with one reply, API_4, on 16 databases at once. API_1: one message "
-    "handed out with 1,000 and with 1,000,000 waiting, median of 40. Memory: the server's resident "
-    "set while 1 GiB passes in messages of 1 MiB. Store: rclone serves a folder on the same "
-    "disk as an S3 store; three rounds by turns with the folder.",
+    "One server process; in three figures, four on one port. Intake: 16 connections send messages "
+    "of 10 KiB, three rounds that alternate with 16 threads that only write a temporary file, "
+    "call fsync, rename it and call fsync on the folder. Cycles: API_1, API_3 with one reply, "
+    "API_4, on 16 databases at once. API_1: one message handed out with 1,000 and with 1,000,000 "
+    "waiting, median of 40. Memory: the server's resident set while 1 GiB passes in messages of 1 "
+    "MiB. Store: rclone serves a folder on the same disk as an S3 store; three rounds that "
+    "alternate with the folder.",
     4 * ROUNDS + 5,
     run,
 )

@@ -72,10 +72,11 @@ def _at_four_times(servers: IntakeLab, size: int) -> float:
 SCENARIO = Scenario(
     "intake_large",
     "A large file from SFTP into S3",
-    "OpenSSH's sshd and `rclone serve s3` on loopback, both in memory; 3 rounds in turns of one "
-    "file of 1 GiB. Ours is a process that looks, claims, streams with sha256 of part and whole, "
-    "notes each part in a durable PostgreSQL, completes, checks, and posts the notice; rclone "
-    "copies with its defaults. Memory is the peak of our process, again at 4 GiB.",
+    "OpenSSH's sshd and `rclone serve s3` on loopback, both in memory; 3 rounds, alternating, "
+    "with one file of 1 GiB. Postroad lists the folder, claims the file, streams it while it "
+    "computes the sha256 of each part and of the file, records each part durably in "
+    "PostgreSQL, completes the upload, checks it, and posts the notice; rclone copies "
+    "with its defaults. Memory is the peak of Postroad's process, again at 4 GiB.",
     ROUNDS * 2 + 1,
     run,
 )

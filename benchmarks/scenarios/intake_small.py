@@ -73,10 +73,11 @@ def run(lab: Lab) -> Findings:
 SCENARIO = Scenario(
     "intake_small",
     "Many small files from SFTP into S3",
-    "The same servers; 10,000 files of 10 KiB, 4 in flight on both sides, 3 rounds in turns. Ours "
-    "journals each file durably, hashes it, looks at it again after the last byte and posts a "
-    "notice. rclone runs twice: without its checksums, and with its defaults, which ask a shell of "
-    "the source for the checksum of each file (on a fiftieth of the files, because it is slow).",
+    "The same servers; 10,000 files of 10 KiB, 4 in flight on both sides, 3 rounds, alternating. "
+    "Postroad records each file durably, hashes it, checks its size and time again after the last "
+    "byte, and posts a notice. rclone runs twice: without its checksums, and with its defaults, "
+    "which compute the checksum of each file in a shell at the source (with a fiftieth of the "
+    "files, because this is slow).",
     ROUNDS * 3,
     run,
 )

@@ -85,9 +85,9 @@ def _cpu_seconds(pid: int) -> float:
 SCENARIO = Scenario(
     "many_queues",
     "A thousand queues",
-    "One session creates them, each in a transaction of its own, with a second consumer. Then a "
-    "session calls mbus.maintain() twice a second for 30 s; processor time of its backend from "
-    "/proc. Another session maintains beside it, as everywhere in these measurements.",
+    "One session creates them, each in a separate transaction, with a second consumer. Then a "
+    "session calls mbus.maintain() twice a second for 30 s; CPU time of its backend from /proc. "
+    "Another session runs maintenance at the same time, as in all these measurements.",
     2,
     run,
 )

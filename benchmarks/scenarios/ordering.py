@@ -111,9 +111,9 @@ def _take(connection: Session, queue: str) -> float:
 SCENARIO = Scenario(
     "ordering",
     "Messages that wait for others",
-    "Python, one session; two queues taken from in turns, the take timed without its commit, "
-    "medians of 300; then the time from taking a message to the release of its last successor, "
-    "with maintenance called again and again.",
+    "Python, one session; messages are taken alternately from two queues, and the take is timed "
+    "without its commit, medians of 300; then the time from taking a message to the release of "
+    "its last successor, with maintenance called repeatedly.",
     3,
     run,
 )

@@ -118,9 +118,10 @@ SCENARIO = Scenario(
     "request",
     "Request and reply",
     "One client process with one AsyncBus, one answering process with an AsyncWorker in "
-    "transaction mode, payload of 200 bytes both ways: 500 requests one after the other, then "
-    "3 rounds of 5 s with 800 tasks that ask again as soon as they are answered. Then 100,000 "
-    "temporary queues, with the rows of pg_class and pg_attribute counted before and after.",
+    "transaction mode, payload of 200 bytes both ways: 500 requests one after the other, then 3 "
+    "rounds of 5 s with 800 tasks that send the next request as soon as they are answered. Then "
+    "100,000 temporary queues, with the rows of pg_class and pg_attribute counted before and "
+    "after.",
     ROUNDS + 2,
     run,
 )

@@ -208,12 +208,12 @@ def _queue(lab: Lab, setting: str) -> str:
 SCENARIO = Scenario(
     "retention",
     "Retention, and a long history",
-    "pgbench, 5 rounds of 3 s per arm (takes: 200,000 messages), a fresh queue with payload hstore "
-    "each; the messages are made beforehand and have a business key in every arm. Server time is "
-    "the processor time of the sessions, per message. Then 10,000,000 messages are posted and "
-    "taken with retention and track: two clients post and take 100 each, in turns on this queue "
-    "and on one without history; 200 random keys are searched, one after the other; the segments "
-    "are spread over 10 days, and the oldest day is dropped in one transaction.",
+    "pgbench, 5 rounds of 3 s per arm (takes: 200,000 messages), a fresh queue with payload "
+    "hstore each; the messages are created in advance and have a business key in every arm. "
+    "Server time is the CPU time of the sessions, per message. Then 10,000,000 messages are "
+    "posted and taken with retention and track: two clients post and take 100 each, alternately "
+    "on this queue and on one without history; 200 random keys are searched, one after the other; "
+    "the segments are spread over 10 days, and the oldest day is dropped in one transaction.",
     ROUNDS * 11 + 2,
     run,
 )

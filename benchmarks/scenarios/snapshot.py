@@ -126,9 +126,9 @@ SCENARIO = Scenario(
     "snapshot",
     "A snapshot held open",
     "Python, one producer and two consumers, batches of 50, 5,000 messages a second; consumers "
-    "pause 5 ms when there is nothing. Latency is from `added` to the rows being in the consumer's "
-    "hands, in eight windows of 15 s. 3 s of warm-up before the snapshot. The visibility timeout "
-    "runs afterwards, alone, for 60 s only, since it does not keep up.",
+    "pause 5 ms when there is nothing. Latency is measured from `added` to the arrival of the "
+    "rows at the consumer, in eight windows of 15 s. 3 s of warm-up before the snapshot. The "
+    "visibility timeout runs afterwards, alone, for 60 s only, because it does not keep up.",
     3,
     run,
 )

@@ -128,10 +128,10 @@ def _wait_for_maintenance(lab: Lab) -> None:
 SCENARIO = Scenario(
     "wal",
     "Write-ahead log per message",
-    "pgbench, one client that posts a batch and takes it, or leases and acks it, each in a commit "
-    "of its own; the processor time of its sessions; the log's position before and after, from a "
-    "checkpoint until maintenance has nothing left to do (vacuum for the visibility timeout). "
-    "5,000, 50,000 and 200,000 messages.",
+    "pgbench, one client that posts a batch and takes it, or leases and acks it, each in a "
+    "separate commit; the processor time of its sessions; the log's position before and after, "
+    "from a checkpoint until maintenance has nothing left to do (vacuum for the visibility "
+    "timeout). 5,000, 50,000 and 200,000 messages.",
     7,
     run,
 )
