@@ -47,10 +47,15 @@ def model_of(resource: Resource) -> type[BaseModel]:
         kind = TYPES.get(column.kind, str)
         is_null = column.is_nullable and column.name not in (resource.key, resource.row_name)
         old = f"Deprecated name of {column.replaced_by}." if column.replaced_by else ""
-        described = Field(description=old or column.help or column.title)
-        fields[column.name] = (Annotated[kind | None if is_null else kind, described], ...)
+        described = Field(description=old or column.help or column.title, alias=column.name)
+        fields[_field(column.name)] = (Annotated[kind | None if is_null else kind, described], ...)
     name = "".join(part.title() for part in resource.name.replace("_", ".").split("."))
     return create_model(f"{name}Row", **fields)
+
+
+def _field(name: str) -> str:
+    """Return the name of a field that its alias names: `schema` is a method of BaseModel."""
+    return f"{name}_" if hasattr(BaseModel, name) else name
 
 
 def add_list(
@@ -142,7 +147,7 @@ def add_action(
         )  # fmt: skip
 
     # The underscore at the end of a name avoids a builtin one.
-    names = {one.name.rstrip("_"): one.name for one in action.parameters}
+    names = {_field(one.name.rstrip("_")): one.name for one in action.parameters}
     dry = Annotated[bool, Field(description="Change nothing, only report what would be done.")]
     fields: dict[str, Any] = {"is_dry_run": (dry, False)}
     for one in action.parameters:
@@ -151,8 +156,8 @@ def add_action(
             continue
         known = _INTEGERS.get(one.type, one.type)
         kind = known if one.is_required else known | None
-        described = Field(... if one.is_required else one.default, description=one.help)
-        fields[one.name.rstrip("_")] = (kind, described)
+        public, default = one.name.rstrip("_"), ... if one.is_required else one.default
+        fields[_field(public)] = (kind, Field(default, description=one.help, alias=public))
     add(path, name, fields, None)
     if action.is_bulk:
         taken = {action.parameters[0].name, *action.columns, *(f.name for f in resource.filters)}
