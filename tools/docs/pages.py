@@ -11,6 +11,7 @@ from tools.docs import (
     decision_page,
     error_page,
     function_page,
+    http_page,
     python_page,
     setting_page,
     table_page,
@@ -26,6 +27,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "reference/settings.md": setting_page.page,
     "reference/cli.md": command_page.page,
     "reference/errors.md": error_page.page,
+    "reference/http.md": http_page.page,
     "decisions/index.md": decision_page.page,
 }
 

@@ -39,7 +39,7 @@ def add_change_route(
 
     @router.get(
         "/changes",
-        summary="What the Reader finishes, as server-sent events",
+        summary="The events that the Reader finishes, as server-sent events",
         tags=["events"],
         dependencies=[Depends(check)],
         response_class=EventSourceResponse,
