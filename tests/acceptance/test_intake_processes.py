@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -128,9 +129,92 @@ async def _consume(url: str, name: str, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_same_tasks_run_on_rabbitmq_by_changing_one_url(
+TRANSFERS = "intake_transfers"
+
+
+async def _empty(url: str) -> None:
+    """Remove the queues that other tests of this process have left."""
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        for name in ("intake", TRANSFERS):
+            await channel.queue_delete(name)
+
+
+async def _waiting(url: str) -> int | None:
+    async with await aio_pika.connect(url) as connection:
+        queue = await (await connection.channel()).get_queue(TRANSFERS)
+        return queue.declaration_result.message_count
+
+
+def _held_by(dsn: str, session: int) -> int:
+    """Return how many files the processes of a session are transferring."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("select worker from intake.transfers").fetchall()
+    owners = [int(worker.rpartition(":")[2]) for (worker,) in rows]
+    held = 0
+    for pid in owners:
+        with contextlib.suppress(ProcessLookupError):
+            held += os.getsid(pid) == session
+    return held
+
+
+@pytest.mark.parametrize("broker", ["mbus", "amqp"])
+def test_two_workers_import_each_file_once_though_one_is_killed(
+    database: str, sshd: SshServer, request: pytest.FixtureRequest, tmp_path: Path, broker: str
+) -> None:
+    settings = {"small_bytes": "0"}
+    if broker == "amqp":
+        url = request.getfixturevalue("rabbitmq").url
+        settings["broker"] = url
+        asyncio.run(_empty(url))
+    crew = Crew.of(tmp_path / "crew", database, new_key(), None, **settings)
+    folder = sshd.new_folder()
+    contents = {f"{number:03}.dat": os.urandom(700_000) for number in range(80)}
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    try:
+        _add(crew, sshd, folder, "--stable-checks", "1", "--connections", "8")
+        for name in ("first", "second"):
+            crew.start(name, "worker", "--concurrency", "2")
+        crew.start("beat", "beat")
+        pids = [crew.processes[name].pid for name in ("second", "first")]
+        for pid in pids:
+            wait_until(
+                lambda pid=pid: _held_by(database, pid) > 0,  # type: ignore[misc]
+                what="files held by each worker",
+                timeout_seconds=120,
+            )
+        crew.kill("first")
+        assert not _is_done(database, len(contents))
+        wait_until(lambda: _is_done(database, len(contents)), what="imported", timeout_seconds=120)
+        if broker == "amqp":
+            wait_until(
+                lambda: asyncio.run(_waiting(url)) == 0, what="no task left", timeout_seconds=60
+            )
+        assert crew.processes["second"].poll() is None
+    except BaseException:
+        print(crew.logs()[-5000:])  # noqa: T201
+        raise
+    finally:
+        crew.close()
+    store = tmp_path / "crew" / "store" / "acme"
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == contents
+    with psycopg.connect(database) as connection:
+        completed = connection.execute(
+            "select file_id from intake.file_history where status = 'completed'"
+        ).fetchall()
+        notices = connection.execute(
+            "select (data->>'file_id')::bigint from mbus.consumen_file_events_by_default(1000)"
+        ).fetchall()
+    ids = sorted(row["id"] for row in _files(database).values())
+    assert sorted(one for (one,) in completed) == ids
+    assert sorted(one for (one,) in notices) == ids
+
+
+def test_temporary_files_are_uploaded_by_tasks_on_rabbitmq(
     database: str, sshd: SshServer, rabbitmq: RabbitServer, tmp_path: Path
 ) -> None:
+    asyncio.run(_empty(rabbitmq.url))
     crew = Crew.of(tmp_path / "crew", database, new_key(), None, broker=rabbitmq.url)
     folder = sshd.new_folder()
     (folder / "a.csv").write_bytes(b"1")
