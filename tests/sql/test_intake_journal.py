@@ -114,6 +114,18 @@ def test_small_files_share_batches_and_large_ones_have_their_own(journal: Journa
     assert journal.pick() == [], "never more than the server's four connections"
 
 
+def test_a_server_queues_no_more_batches_than_workers_are_busy(journal: Journal) -> None:
+    journal.connection.execute("update intake.sftp_servers set max_connections = 64")
+    journal.see(1, *((f"{number}", 5 * MIB, 1) for number in range(100)))
+    queued = []
+    while batches := journal.pick():
+        queued.append(len(batches))
+        assert journal.pick() == [], "the workers have not begun with these"
+        for ids in batches:
+            journal.claim(ids)
+    assert queued == [4, 4, 8, 16, 32], "64 connections are used when there are workers for them"
+
+
 def test_a_failing_server_gets_one_probe_at_a_time(journal: Journal) -> None:
     journal.see(1, *((f"l{number}", 5 * MIB, 1) for number in range(4)))
     journal.value("select intake.server_failed(%s, 'unreachable', 'no answer')", journal.server)

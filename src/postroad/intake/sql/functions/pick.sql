@@ -10,6 +10,7 @@ declare
   v_server intake.sftp_servers := intake._server(p_server_id);
   v_store  intake.store_state;
   v_free   integer;
+  v_queued integer;
   v_share  integer;
   v_batch  bigint[];
 begin
@@ -19,9 +20,18 @@ begin
      or v_server.retry_at > intake.now() or v_store.retry_at > intake.now() then
     return;
   end if;
-  v_free := case when v_server.failures > 0 or v_store.failures > 0 then 1 else v_server.max_connections end
-    - (select count(distinct f.lease_token) from intake.imported_files f
-       where f.server_id = p_server_id and f.lease_until > intake.now() and f.status in ('discovered', 'downloading'));
+  select case when v_server.failures > 0 or v_store.failures > 0 then 1 else v_server.max_connections end
+         - count(distinct f.lease_token), count(distinct f.lease_token) filter (where f.lease_owner = 'queued')
+    into v_free, v_queued
+  from intake.imported_files f
+  where f.server_id = p_server_id and f.lease_until > intake.now() and f.status in ('discovered', 'downloading');
+  -- All servers share one queue of tasks.  One with many connections has no more batches in it than workers are busy (4 at least),
+  -- so that it does not delay the others; when a batch ends, the next ones are queued.
+  if v_server.max_connections > 4 then
+    v_free := least(v_free, greatest(4, (
+      select count(distinct f.lease_token) from intake.imported_files f
+      where f.lease_token is not null and f.lease_until > intake.now() and f.status = 'downloading')) - v_queued);
+  end if;
   if v_free <= 0 then return; end if;
   -- Small files are distributed over the free connections.
   select greatest(1, ceil(count(*)::numeric / v_free)) into v_share
