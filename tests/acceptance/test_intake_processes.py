@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,50 @@ def test_two_workers_import_each_file_once_though_one_is_killed(
     ids = sorted(row["id"] for row in _files(database).values())
     assert sorted(one for (one,) in completed) == ids
     assert sorted(one for (one,) in notices) == ids
+
+
+def test_a_transfer_longer_than_the_consumer_timeout_of_rabbitmq_continues(
+    database: str, sshd: SshServer, rabbitmq: RabbitServer, tmp_path: Path
+) -> None:
+    asyncio.run(_empty(rabbitmq.url))
+    set_limits = (
+        "application:set_env(rabbit, consumer_timeout, {}),"
+        " application:set_env(rabbit, channel_tick_interval, {})."
+    )
+    rabbitmq.control("eval", set_limits.format(3000, 1000))
+    crew = Crew.of(tmp_path / "crew", database, new_key(), None, broker=rabbitmq.url)
+    folder = sshd.new_folder()
+    size = 300 * 1024 * 1024
+    with (folder / "large.dat").open("wb") as file:
+        file.truncate(size)
+    try:
+        _add(crew, sshd, folder, "--stable-checks", "1")
+        crew.start("worker", "worker", "--concurrency", "1", "--beat")
+        worker = crew.processes["worker"]
+        wait_until(
+            lambda: _held_by(database, worker.pid) > 0, what="a transfer", timeout_seconds=120
+        )
+        hung = sshd.hang()
+        wait_until(
+            lambda: "PRECONDITION_FAILED" in crew.logs() and "timed out" in crew.logs(),
+            what="RabbitMQ closed the channel",
+            timeout_seconds=60,
+        )
+        os.kill(hung, signal.SIGCONT)
+        wait_until(lambda: _is_done(database, 1), what="imported", timeout_seconds=120)
+        # The worker is connected again, and takes the tasks of another file.
+        (folder / "small.csv").write_bytes(b"1")
+        wait_until(lambda: _is_done(database, 2), what="imported", timeout_seconds=120)
+        assert worker.poll() is None
+    except BaseException:
+        print(crew.logs()[-5000:])  # noqa: T201
+        raise
+    finally:
+        crew.close()
+        rabbitmq.control("eval", set_limits.format(86_400_000, 60_000))
+    [large] = [row for name, row in _files(database).items() if name == "large.dat"]
+    assert large["lost_workers"] == 0
+    assert (tmp_path / "crew" / "store" / "acme" / "large.dat").stat().st_size == size
 
 
 def test_temporary_files_are_uploaded_by_tasks_on_rabbitmq(

@@ -75,6 +75,8 @@ def create_app(context: IntakeContext) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # RabbitMQ closes the channel of a task that runs longer than its consumer_timeout.
+        broker_channel_error_retry=True,
         # With RabbitMQ a task counts as sent when the broker has confirmed it.
         broker_transport_options={"confirm_publish": True} if is_amqp else {},
         beat_schedule=_schedule(settings, tasks),
