@@ -182,6 +182,8 @@ class LeaseLoop(Service):
 
     def _ended(self, messages: MessageBatch[HeldMessage], error: BaseException | None) -> None:
         """Release messages unless their reply or failure is being reported; from any thread."""
+        # A task may be cancelled before it begins.
+        self._unstarted.pop(messages[0].token, None)
         for message in messages:
             if message.token not in self._reports:
                 self._forget(message)

@@ -330,6 +330,29 @@ async def test_a_worker_that_cannot_ack_extend_or_lease_ends_with_the_error(
             await crew.stop()
 
 
+async def test_a_lease_that_ends_before_its_handler_begins_does_not_end_the_worker(
+    colour, database, orders, monkeypatch
+):
+    ttl, lease = timedelta(milliseconds=300), AsyncBus.lease
+    slow = asyncio.Event()
+
+    async def late(*arguments):
+        leased = await lease(*arguments)
+        if leased and not slow.is_set():
+            slow.set()
+            # Longer than the lease, shorter than messages wait leased.
+            await asyncio.sleep(0.6)
+        return leased
+
+    monkeypatch.setattr(AsyncBus, "lease", late)
+    await orders.post_many("orders", ["a", "b"])
+    crew = Crew(colour, database)
+    crew.on("orders", lambda message: (), mode="lease", ttl=ttl, concurrency=2)
+    async with crew:
+        await _wait_for_counts(orders, 0, 0, 0, 0)
+        assert crew.worker.is_running
+
+
 async def test_a_silent_network_does_not_outlive_the_lease(colour, database, orders):
     started, ended = threading.Event(), threading.Event()
     host = psycopg.conninfo.conninfo_to_dict(database)
