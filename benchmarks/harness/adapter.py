@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import Any
 
 import psycopg
+import uvloop
 
 from benchmarks.harness import contract
 from postroad.bus import AsyncBus, AsyncWorker, WorkerSettings
@@ -132,4 +133,4 @@ async def _main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(_main()))
+    sys.exit(uvloop.run(_main()))

@@ -43,7 +43,7 @@ def run(lab: Lab) -> Findings:
     rabbit = RabbitServer(folder / "rabbitmq")
     rabbit.start()
     pickups: dict[str, list[float]] = {}
-    address = _address(lab.dsn)
+    address = address_of(lab.dsn)
     dsn = {"conn_string": lab.dsn, "init_extension": False}
 
     def arm(name: str, url: str, tasks: int, options: dict[str, Any], path: Path | None) -> Any:
@@ -141,7 +141,7 @@ def _run(
     return done.stdout
 
 
-def _address(dsn: str) -> str:
+def address_of(dsn: str) -> str:
     where = {name: quote(str(value), safe="") for name, value in conninfo_to_dict(dsn).items()}
     return f"://{where['user']}@/{where['dbname']}?host={where['host']}&port={where['port']}"
 
