@@ -12,7 +12,8 @@ from playwright.sync_api import expect
 from postroad.bus import Bus, Saga, Sagas
 from postroad.console.catalogue import texts
 from postroad.testing import wait_until
-from tests.console.stage import LANGUAGES, press
+from tests.console.clicks import check_access
+from tests.console.stage import LANGUAGES, look, press
 from tests.fixtures.console import OpenPage, RunningConsole
 
 
@@ -68,6 +69,47 @@ def test_a_consumer_is_paused_with_a_reason_and_resumed(
     press(page, "confirm")
     expect(page.locator('[data-test="pause"]')).to_be_visible()
     assert len(bus.consume(queue)) == 1
+
+
+@LANGUAGES
+def test_limits_of_a_consumer_are_set_and_one_is_changed_then_removed(
+    open_page: OpenPage, console: RunningConsole, queue: str, language: str, width: int
+) -> None:
+    def limits() -> list[tuple[object, ...]]:
+        names = "rate, burst, concurrency, key, key_rate, key_concurrency"
+        return look(console, f"select {names} from mbus.consumers where queue = %s", queue)
+
+    page = open_page(f"/bus/queues/{queue}", role="operator", language=language, width=width)
+    wanted = {"rate": "50", "burst": "100", "concurrency": "4", "key": "partner", "key_rate": "2.5",
+              "key_concurrency": "1"}  # fmt: skip
+    press(page, "limit")
+    for name, value in wanted.items():
+        expect(page.locator(f'[data-test="{name}"]')).to_have_value("")
+        page.locator(f'[data-test="{name}"]').fill(value)
+    check_access(page)
+    press(page, "confirm")
+    expect(page.locator(".dialog")).to_have_count(0)
+    assert limits() == [(50, 100, 4, "partner", 2.5, 1)]
+    # The form has the present limits, so that a change of one leaves the others.
+    press(page, "limit")
+    for name, value in wanted.items():
+        expect(page.locator(f'[data-test="{name}"]')).to_have_value(value)
+    page.locator('[data-test="rate"]').fill("80")
+    press(page, "confirm")
+    expect(page.locator(".dialog")).to_have_count(0)
+    assert limits() == [(80, 100, 4, "partner", 2.5, 1)]
+    press(page, "limit")
+    for name in ("rate", "burst", "key_rate"):
+        page.locator(f'[data-test="{name}"]').fill("")
+    press(page, "confirm")
+    expect(page.locator(".dialog")).to_have_count(0)
+    assert limits() == [(None, 1, 4, "partner", None, 1)]
+    press(page, "limit")
+    expect(page.locator('[data-test="burst"]')).to_have_value("")
+    page.locator('[data-test="concurrency"]').fill("5")
+    press(page, "confirm")
+    expect(page.locator(".dialog")).to_have_count(0)
+    assert limits() == [(None, 1, 5, "partner", None, 1)]
 
 
 @LANGUAGES

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
 from postroad.alerts import raise_alert
 from postroad.bus import Bus, LeasedMessage, Worker
@@ -22,45 +22,9 @@ from postroad.postgres import run_blocking
 from postroad.testing import wait_until
 from postroad.vault import Vault, create_key_file
 from postroad.web.tokens import hash_token
+from tests.console.clicks import Operator, check_access
 from tests.console.stage import LANGUAGES, Stage, look
-from tests.console.test_every_page import faults
 from tests.fixtures.console import OpenPage, RunningConsole
-
-
-class Operator:
-    """Clicks, and counts the clicks."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.clicks = 0
-
-    def click(self, target: str | Locator) -> None:
-        """Click the first element with this mark, or this one."""
-        if isinstance(target, str):
-            target = self.page.locator(f'[data-test="{target}"]').first
-        target.click()
-        self.clicks += 1
-
-    def go(self, *names: str) -> None:
-        """Follow links by their addresses."""
-        for name in names:
-            self.click(
-                self.page.locator(
-                    f'main a[href="/console{name}"], nav a[href="/console{name}"]'
-                ).first
-            )
-            self.page.wait_for_url(re.compile(re.escape(name)))
-            self.page.wait_for_selector(".title h1")
-
-
-def check_access(page: Page) -> None:
-    """Let axe look at the page when no notice fades over it."""
-    expect(page.locator(".q-notification")).to_have_count(0)
-    page.wait_for_function(
-        "document.getAnimations().every((one) => one.playState !== 'running'"
-        " || one.effect.getComputedTiming().iterations === Infinity)"
-    )
-    assert faults(page) == []
 
 
 @pytest.fixture

@@ -120,7 +120,8 @@ FIGURES = Resource(
     "consumer",
     "(select s.queue || '/' || s.consumer as id, s.*, c.selector, c.max_attempts,"
     " case when c.paused_at is not null then 'paused' when c.limited_by is not null then 'limited'"
-    " else 'running' end as state, c.rate, c.burst, c.concurrency, c.key, c.key_rate,"
+    " else 'running' end as state, c.rate, case when c.rate > 0 then c.burst end as burst,"
+    " c.concurrency, c.key, c.key_rate,"
     " c.key_concurrency, c.limited_by,"
     " case when not c.is_queue_paused then s.consumer end as paused_consumer,"
     " c.paused_at, c.paused_by, c.pause_reason"
@@ -533,6 +534,8 @@ LIMIT = Action(
     "Ограничить",
     name="limit",
     columns={"queue": "queue", "consumer": "consumer"},
+    present={one.name: one.name for one in _LIMITS[:-1]},
+    sets_all=True,
 )
 RESUME = Action(
     operations.resume,

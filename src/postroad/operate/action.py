@@ -77,6 +77,10 @@ class Action:
     when: Mapping[str, Collection[Any]] = field(default_factory=dict)
     # The optional parameters that the console asks for, besides a reason.
     asked: tuple[str, ...] = ()
+    # The settings that it asks for with their present values, and the columns of these.
+    present: Mapping[str, str] = field(default_factory=dict)
+    # Whether it sets all of them, so that None ends one; otherwise 0 or an empty text does.
+    sets_all: bool = False
     question: str = ""
     # Parameters that are never recorded, such as payloads, and results shown once.
     secrets: tuple[str, ...] = ()

@@ -10,11 +10,12 @@ from typing import Any
 from nicegui import ui
 
 from postroad.console.connections import Connections, Place
-from postroad.console.markup import Markup, element, number
+from postroad.console.markup import Markup, element, number, pretty
 from postroad.console.parts.dialogs import Tone, action_button, ask, field, row_button, show_once
 from postroad.console.view import BAD, GOOD, View
 from postroad.operate import Action, Column, Filter, Parameter, Row
 from postroad.operate.resource import MAX_COUNTED
+from postroad.settings.values import parse_duration, shown_duration
 
 PREVIEW_ROWS = 5
 
@@ -173,12 +174,14 @@ async def _ask(
     do: Callable[[Mapping[str, Any]], Awaitable[bool]],
     parameters: Sequence[Parameter],
     *,
+    row: Row | None = None,
     label: str = "",
     listed: Markup | None = None,
 ) -> None:
     """Ask before an action, and call `do` with the arguments.
 
-    The dialog shows the parameters that have a title and are not given by the row.
+    The dialog shows the parameters that have a title and are not given by the row. The fields of
+    settings have their present values in the `row`.
     """
     t, component = view.t, action.resource.component
     titles = {"reason": t("common.reason")}
@@ -198,20 +201,35 @@ async def _ask(
         elif one.type in (timedelta, int, float):
             given = {"kind": ui.number}
         props = "maxlength=500"
+        if row is not None and one.name in action.present:
+            column = action.resource.column(action.present[one.name])
+            given["value"] = _present(row[column.name])
+            if column.kind == "json":
+                given["kind"], props = ui.textarea, ""
+            elif column.kind == "duration":
+                given["kind"] = ui.input
         if one.name in action.secrets:
             props, given = f'{props} autocomplete="new-password"', {**given, "password": True}
         fields[one.name] = field(titles[one.name], props=props, **given)
 
     def argument(one: Parameter, value: Any) -> Any:
         if not value:
-            return None
+            return one.type() if one.name in action.present and not action.sets_all else None
         if one.type in (int, float):
             return one.type(value)
-        return timedelta(minutes=value) if one.type is timedelta else value
+        if one.type is not timedelta:
+            return value
+        return parse_duration(value) if isinstance(value, str) else timedelta(minutes=value)
 
     async def submit(given: dict[str, Any]) -> bool:
-        arguments = {one.name: argument(one, given[one.name]) for one in asked}
-        missing = [titles[one.name] for one in asked if one.is_required and not arguments[one.name]]
+        try:
+            arguments = {one.name: argument(one, given[one.name]) for one in asked}
+        except ValueError as wrong:
+            view.notify(t("problem.kind_usage", text=wrong), BAD)
+            return False
+        missing = [
+            titles[one.name] for one in asked if one.is_required and arguments[one.name] is None
+        ]
         if missing:
             view.notify(t("common.needed", names=", ".join(missing)), BAD)
             return False
@@ -222,6 +240,13 @@ async def _ask(
     await ask(
         view, title, label or title, submit, note=note, content=listed, fields=fields, tone=tone
     )
+
+
+def _present(value: Any) -> Any:
+    """Return the value of a setting's field: a duration as it is parsed, an object as JSON."""
+    if isinstance(value, timedelta):
+        return shown_duration(value)
+    return pretty(value) if isinstance(value, dict | bool) else value
 
 
 async def ask_action(
@@ -243,7 +268,7 @@ async def ask_action(
     needed = [
         one
         for one in action.parameters[1:]
-        if one.name in ("reason", *action.asked, *action.secrets)
+        if one.name in ("reason", *action.asked, *action.present, *action.secrets)
         or (one.is_required and one.name not in more)
     ]
     secrets: list[str] = []
@@ -252,11 +277,11 @@ async def ask_action(
         return row
 
     async def do(asked: Mapping[str, Any]) -> bool:
-        given = {**more, **{name: value for name, value in asked.items() if value}}
+        given = {**more, **{name: value for name, value in asked.items() if value is not None}}
         return await _act(view, action, target, same, given, then, secrets)
 
     question = question or view.t("common.sure", action=title, target=target)
-    await _ask(view, action, title, question, do, needed)
+    await _ask(view, action, title, question, do, needed, row=row)
     if secrets:
         await show_once(view, title, secrets)
 
