@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -110,6 +111,56 @@ def test_limits_of_a_consumer_are_set_and_one_is_changed_then_removed(
     press(page, "confirm")
     expect(page.locator(".dialog")).to_have_count(0)
     assert limits() == [(None, 1, 5, "partner", None, 1)]
+
+
+@LANGUAGES
+def test_retention_track_and_schema_of_a_queue_are_set_changed_and_ended(
+    open_page: OpenPage, bus: Bus, console: RunningConsole, queue: str, language: str, width: int
+) -> None:
+    def settings() -> tuple[object, ...]:
+        names = "retain, retain_size, track, schema"
+        return look(console, f"select {names} from mbus.queue where name = %s", queue)[0]
+
+    def change(verb: str, **fields: str) -> None:
+        press(page, verb)
+        for name, value in fields.items():
+            page.locator(f'.dialog [data-test="{name}"]').fill(value)
+        check_access(page)
+        press(page, "confirm")
+        expect(page.locator(".dialog")).to_have_count(0)
+
+    t = texts(language)
+    page = open_page(f"/bus/queues/{queue}", role="operator", language=language, width=width)
+    change("retain", period="7d", size="1000000")
+    change("track", field="order_id")
+    change("schema", schema='{"required": ["order_id"]}')
+    assert settings() == (timedelta(days=7), 1_000_000, "order_id", {"required": ["order_id"]})
+    # The page shows them, and so do the fields.
+    shown = page.locator("section", has_text=t("bus.shape")).last
+    expect(shown).to_contain_text("order_id")
+    expect(shown).to_contain_text('"required"')
+    press(page, "retain")
+    expect(page.locator('.dialog [data-test="period"]')).to_have_value("7d")
+    expect(page.locator('.dialog [data-test="size"]')).to_have_value("1000000")
+    page.locator('.dialog [data-test="period"]').fill("seven days")
+    press(page, "confirm")
+    expect(page.locator(".q-notification").first).to_contain_text("such as 500ms")
+    page.locator('.dialog [data-test="period"]').fill("")
+    press(page, "confirm")
+    expect(page.locator(".dialog")).to_have_count(0)
+    assert settings()[:2] == (None, 1_000_000)
+    press(page, "schema")
+    expect(page.locator('.dialog [data-test="schema"]')).to_have_value(re.compile('"required"'))
+    page.locator('.dialog [data-test="schema"]').fill('{"requires": 1}')
+    press(page, "confirm")
+    expect(page.locator(".q-notification").first).to_contain_text("requires")
+    page.locator('.dialog [data-test="schema"]').fill("")
+    press(page, "confirm")
+    expect(page.locator(".dialog")).to_have_count(0)
+    change("track", field="")
+    change("retain", size="")
+    assert settings() == (None, None, None, None)
+    expect(shown).not_to_contain_text("order_id")
 
 
 @LANGUAGES

@@ -285,7 +285,7 @@ async def track(
 async def schema(
     connection: AsyncConnection[Any],
     queue: str,
-    schema: Annotated[str, "A JSON Schema; {} ends it."],
+    schema: Annotated[str, "A JSON Schema; {} or an empty text ends it."],
 ) -> None:
     """Refuse posts to a queue whose data violates a JSON Schema. Stored messages stay.
 
@@ -293,7 +293,7 @@ async def schema(
 
     Example: postroad bus schema orders '{"required": ["number"]}'
     """
-    await AsyncBus(connection).alter_queue(queue, schema=payloads.parse("jsonb", schema))
+    await AsyncBus(connection).alter_queue(queue, schema=payloads.parse("jsonb", schema or "{}"))
 
 
 async def retain(

@@ -509,11 +509,13 @@ REPLAY_ACTIONS = (
 CREATE = Action(operations.create, "{subject} {would}created")
 DROP = Action(operations.drop, "{subject} {would}dropped", loss="messages_lost",
               question="{messages_lost} messages will be lost. Continue?")  # fmt: skip
-TRACK = Action(operations.track, "queue {queue} {be} changed", QUEUES)
+TRACK = Action(operations.track, "queue {queue} {be} changed", QUEUES, "Change business key",
+               "Изменить бизнес-ключ", present={"field": "track"})  # fmt: skip
 SCHEMA = Action(operations.schema, "the schema of queue {queue} {be} changed", QUEUES,
-                "Change schema", "Изменить схему")  # fmt: skip
+                "Change schema", "Изменить схему", present={"schema": "schema"})  # fmt: skip
 RETAIN = Action(operations.retain, "the retention of queue {queue} {be} changed", QUEUES,
-                "Change retention", "Изменить хранение")  # fmt: skip
+                "Change retention", "Изменить хранение",
+                present={"period": "retain", "size": "retain_size"})  # fmt: skip
 PAUSE = Action(
     operations.pause,
     "queue {queue} {be} paused",

@@ -224,6 +224,16 @@ async def _queue(view: View) -> None:
     async def chosen() -> Row:
         return await view.context.connections.run(bus.FIGURES.one, f"{name}/{consumer}")
 
+    async def definition() -> Markup:
+        return detail_facts(view, bus.QUEUES, await queue(), t("bus.shape"))
+
+    async def whole() -> Row:
+        """Return the row of the queue for its pause: that of a consumer, without its own pause."""
+        row = await chosen()
+        is_paused = row["state"] == "paused" and row["paused_consumer"] is None
+        state = "paused" if is_paused else "running"
+        return {**row, "id": name, "consumer": None, "state": state}
+
     await view.live(consumers)
     # Only a queue with retention has messages to replay.
     replay = (bus.REPLAY,) if shape["retain"] or shape["retain_size"] else ()
@@ -238,7 +248,8 @@ async def _queue(view: View) -> None:
         browse = address("bus", "queues", name, "messages", consumer=consumer)
         ui.html(link(t("bus.browse"), browse, class_="button plain"), sanitize=False)
     await _charts(view, name, consumer)
-    ui.html(detail_facts(view, bus.QUEUES, shape, t("bus.shape")), sanitize=False)
+    await action_buttons(view, (bus.RETAIN, bus.TRACK, bus.SCHEMA), queue)
+    await view.live(definition)
     await show_resource(view, bus.HANDLING, fixed={"queue": name}, has_form=False, name="handling_")
 
 
