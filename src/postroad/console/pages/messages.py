@@ -43,6 +43,7 @@ from postroad.console.parts.lists import (
     gone,
     search_field,
     tabs,
+    timeline,
 )
 from postroad.console.parts.resources import part_table, show_resource
 from postroad.console.view import View
@@ -177,7 +178,7 @@ async def _message(view: View) -> None:
         note = download_note(t, shown.size, length, address("bus", "data", iid), f"{iid}.txt")
         times = {t("bus.added"): moment(shown.added), t("bus.expires"): moment(shown.expires)}
         if trace := (shown.headers.get("traceparent") or "").split("-")[1:2]:
-            times[t("bus.trace")] = element("code", trace[0])
+            times[t("bus.trace")] = link(trace[0], address("find", q=trace[0]), class_="mono")
         parts = element(
             "div",
             card(t("bus.data"), data, note=note),
@@ -187,11 +188,27 @@ async def _message(view: View) -> None:
             class_="columns",
         )
         gap = element("div", style="height:20px")
-        return joined((await copies_card(view, iid), gap, parts, originals))
+        return joined((await copies_card(view, iid), gap, parts, await attempts(), originals))
+
+    async def attempts() -> Markup | None:
+        is_dead = any(state == "dead" for _, state, _ in await copies_of(view, iid))
+        dead = await view.rows(bus.DEAD, {"iid": iid}) if is_dead else ()
+        steps = [
+            (
+                f"{row['consumer']}: {t('bus.attempt', number=tried['attempt'])}",
+                moment(datetime.fromisoformat(tried["at"])),
+                tried["error"] or t("bus.no_error"),
+                "bad",
+            )
+            for row in dead
+            for tried in row["history"] or ()
+        ]
+        return timeline(t, steps, t("bus.failures")) if steps else None
 
     messages = (t("bus.messages"), address("bus", "queues", queue, "messages"))
     ui.html(_crumbs(view, queue, messages, (iid, None)), sanitize=False)
     await message_buttons(view, queue, iid)
+    ui.html(link(t("bus.journey"), address("find", q=iid), class_="button plain"), sanitize=False)
     await view.live(copies)
 
 

@@ -65,13 +65,13 @@ def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, str | None]]) -> Mark
     return element("nav", links, class_="tabs", aria_label=t("common.parts"))
 
 
-def timeline(t: Texts, steps: Iterable[tuple[str, object, str, str]]) -> Markup:
+def timeline(t: Texts, steps: Iterable[tuple[str, object, str, str]], title: str = "") -> Markup:
     """Show the steps of a timeline: state, time, note and tone of each."""
     lines = []
     for state, at, note, tone in steps:
         noted = element("div", note, class_="note") if note else None
         lines.append(element("li", element("strong", state), " ", at, noted, class_=tone))
-    return card(t("exchange.timeline"), element("ol", lines, class_="timeline"))
+    return card(title or t("exchange.timeline"), element("ol", lines, class_="timeline"))
 
 
 def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:
