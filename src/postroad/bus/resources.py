@@ -498,9 +498,9 @@ REPLAYS = Resource(
 )  # fmt: skip
 
 REPLAY = Action(operations.replay, "{what} {be} queued", FIGURES, "Replay", "Повторить",
-                result="replay", needs=("by", "is_dry_run"),
+                result="replay", counts="messages", needs=("by", "is_dry_run"),
                 columns={"queue": "queue", "consumer": "consumer"},
-                asked=("since", "until", "selector"))  # fmt: skip
+                asked=("since", "until", "selector", "rate"))  # fmt: skip
 REPLAY_ACTIONS = (
     Action(operations.stop_replay, "replay {id} {be} stopped", REPLAYS, "Stop", "Остановить",
            name="stop", result="is_changed", needs=("by",), unchanged="replay {id} had ended",

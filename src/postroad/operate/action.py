@@ -85,6 +85,8 @@ class Action:
     # Parameters that are never recorded, such as payloads, and results shown once.
     secrets: tuple[str, ...] = ()
     loss: str = ""
+    # The name of a count in its result: the console shows that of a dry run before the action.
+    counts: str = ""
     # The resources whose rows its parameters refer to, so that the console can offer them.
     offered: Mapping[str, Resource] = field(default_factory=dict)
     is_danger: bool = False

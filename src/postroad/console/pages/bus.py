@@ -238,6 +238,7 @@ async def _queue(view: View) -> None:
     # Only a queue with retention has messages to replay.
     replay = (bus.REPLAY,) if shape["retain"] or shape["retain_size"] else ()
     await action_buttons(view, (bus.PAUSE, bus.RESUME, bus.LIMIT, *replay), chosen)
+    await action_buttons(view, [(bus.PAUSE, {}, t("bus.pause_queue"))], whole)
     with ui.element("div").classes("row"):
         post_button(view, name)
         for action, state in ((bus.REDRIVE_MESSAGES, "dead"), (bus.PURGE_MESSAGES, "ready")):

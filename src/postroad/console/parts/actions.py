@@ -7,12 +7,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import psycopg
 from nicegui import ui
 
 from postroad.console.connections import Connections, Place
 from postroad.console.markup import Markup, element, number, pretty
 from postroad.console.parts.dialogs import Tone, action_button, ask, field, row_button, show_once
-from postroad.console.view import BAD, GOOD, View
+from postroad.console.view import AWAY, BAD, GOOD, View
+from postroad.errors import PostroadError
 from postroad.operate import Action, Column, Filter, Parameter, Row
 from postroad.operate.resource import MAX_COUNTED
 from postroad.settings.values import parse_duration, shown_duration
@@ -278,12 +280,37 @@ async def ask_action(
 
     async def do(asked: Mapping[str, Any]) -> bool:
         given = {**more, **{name: value for name, value in asked.items() if value is not None}}
+        if action.counts and not await _is_sure(view, action, row, given, title):
+            return False
         return await _act(view, action, target, same, given, then, secrets)
 
     question = question or view.t("common.sure", action=title, target=target)
     await _ask(view, action, title, question, do, needed, row=row)
     if secrets:
         await show_once(view, title, secrets)
+
+
+async def _is_sure(
+    view: View, action: Action, row: Row, given: Mapping[str, Any], title: str
+) -> bool:
+    """Show what a dry run counts, and ask again."""
+    t, answers = view.t, list[bool]()
+    try:
+        found = await _place(view, action).run(
+            action.run_on, {**view.supplied, "is_dry_run": True}, row, **given
+        )
+    except (PostroadError, psycopg.Error, *AWAY) as failure:
+        view.notify(view.explain(failure), BAD)
+        return False
+    count = number(found[action.counts])
+
+    async def confirm(_: object) -> bool:
+        answers.append(True)
+        return True
+
+    question = t("common.sure_all", action=title, count=count)
+    await ask(view, title, f"{title}: {count}", confirm, note=question, test="sure")
+    return bool(answers)
 
 
 async def action_buttons(
