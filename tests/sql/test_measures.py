@@ -50,3 +50,36 @@ def test_hours_are_kept_for_a_week_and_the_total_forever(connection: Connection)
         ("wait", False, 4, 16.0), ("wait", True, 1, 4.0),
     ]  # fmt: skip
     assert one(connection, "select handled from mbus.handling") == 23
+
+
+@pytest.mark.both_versions
+def test_quantiles_of_each_step_are_those_of_its_hours(connection: Connection) -> None:
+    connection.execute("select mbus.create_queue('q'), mbus.create_consumer('q', 'second')")
+
+    def measure(consumer: str, kind: str, bound: float) -> None:
+        counts = [0] * 23
+        # All values are in the bucket below the bound.
+        counts[BOUNDS[kind].index(bound)] = 10
+        connection.execute(MEASURE, (consumer, [kind], counts, [10 * bound]))
+
+    measure("default", "wait", 1)
+    measure("default", "handled", 10)
+    shift_clock(connection, timedelta(hours=3))
+    measure("default", "handled", 60)
+    measure("second", "handled", 300)
+    # Neither failures nor batches belong to it.
+    measure("default", "failed", 3600)
+    measure("default", "batch", 7)
+
+    def latency(step: str, *names: str) -> list[tuple[object, ...]]:
+        call = f"mbus.latency(mbus.now() - interval '9 hours', '{step}' {', %s' * len(names)})"
+        shown = "wait_median, wait_high, handling_median, handling_high"
+        return rows(connection, f"select {shown} from {call} order by at", *names)
+
+    assert latency("1 hour", "q", "default") == [(0.75, 0.975, 7.5, 9.75), (None, None, 45, 58.5)]
+    # Of both consumers: half of the second step's handlers took at most a minute.
+    both = latency("1 hour", "q")
+    assert both[0] == (0.75, 0.975, 7.5, 9.75)
+    assert both[1] == (None, None, 60, 282)
+    assert latency("100000 days") == [(0.75, 0.975, 45, 273)]
+    assert latency("1 hour", "other") == []

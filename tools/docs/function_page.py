@@ -58,7 +58,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "Browsing and removing messages": ("browse", "history", "find", "replay", "count_replay",
                                      "stop_replay", "continue_replay", "waits", "move", "purge"),
     "Operating": ("maintain", "is_restored", "after_restore", "clear_queue_<q>", "notify",
-                  "positions", "measure", "report_worker", "traffic", "now"),
+                  "positions", "measure", "report_worker", "traffic", "latency", "now"),
 }  # fmt: skip
 
 

@@ -69,6 +69,16 @@ async def traffic(
     return [by_time.get(at, {"at": at, **nothing}) for at in times]
 
 
+async def latency(
+    connection: Connection, span: str, queue: str | None, consumer: str | None
+) -> list[Row]:
+    """Return the quantiles of waits and handlers in each step of a span, at least each hour."""
+    length, step = SPANS[span]
+    hour = timedelta(hours=1)
+    since = (datetime.now(UTC) - length).replace(minute=0, second=0, microsecond=0)
+    return await select(connection, "mbus.latency", since, max(step, hour), queue, consumer)
+
+
 def posted_per_second(found: Iterable[ConsumerStatus]) -> float:
     """Sum the posts of queues; every consumer of a queue reports the same posts."""
     by_queue: dict[str, float] = {}

@@ -11,7 +11,7 @@ from nicegui import ui
 from postroad.bus import ConsumerStatus
 from postroad.bus import resources as bus
 from postroad.console.frame import page
-from postroad.console.history import HAPPENS, SPANS, posted_per_second, traffic
+from postroad.console.history import HAPPENS, SPANS, latency, posted_per_second, traffic
 from postroad.console.markup import (
     Markup,
     address,
@@ -136,6 +136,17 @@ async def _charts(view: View, queue: str | None = None, consumer: str | None = N
             for title, name in columns.items()
         }
 
+    async def latencies() -> Mapping[str, Line]:
+        key = ("bus.latency", span, queue, consumer)
+        found = await view.load(key, latency, span, queue, consumer, age=10)
+        columns = (one for one in bus.HANDLING.columns if one.kind == "duration")
+        return {
+            title_of(view, one): [
+                (row["at"], row[one.name]) for row in found if row[one.name] is not None
+            ]
+            for one in columns
+        }
+
     depth, dead = ("depth", "dmq") if is_live else ("waiting", "dead")
     restarts = [] if is_live else await _restarts(view, SPANS[span][0])
     if not is_live:
@@ -145,6 +156,8 @@ async def _charts(view: View, queue: str | None = None, consumer: str | None = N
         await line_chart(view, t("bus.rates") + of, rates, unit=unit, restarts=restarts)
         waiting = partial(lines, depth=depth, dmq=dead)
         await line_chart(view, t("bus.depth") + of, waiting, restarts=restarts)
+        if not is_live:
+            await line_chart(view, t("bus.latency") + of, latencies, unit=t("unit.s"))
         if is_live and consumer:
             ages = partial(lines, oldest="age_seconds")
             await line_chart(view, t("bus.oldest") + of, ages, unit=t("unit.s"))

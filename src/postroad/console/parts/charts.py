@@ -74,7 +74,8 @@ def _options(
             {
                 "name": name,
                 "type": "line",
-                "showSymbol": False,
+                # A line needs two points.
+                "showSymbol": len(points) < 2,
                 "lineStyle": {"width": 2},
                 "areaStyle": {"opacity": 0.08},
                 "data": [

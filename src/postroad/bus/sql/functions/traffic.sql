@@ -18,3 +18,26 @@ language sql stable security definer set search_path from current as $$
     group by 1, 2) z
   group by 1 order by 1
 $$;
+
+-- How long messages waited and were handled since a time, per p_step: of one consumer, of a queue or of all, as workers have measured it in
+-- each hour.  Median and 95 % quantile in seconds; null where nothing was measured.  Read-only.
+create or replace function mbus.latency(
+  p_since timestamptz, p_step interval, p_queue text default null, p_consumer text default null)
+returns table (at timestamptz, wait_median double precision, wait_high double precision, handling_median double precision,
+               handling_high double precision)
+language sql stable security definer set search_path from current as $$
+  select h.at, max(mbus._quantile(h.kind, h.counts, 0.5)) filter (where h.kind = 'wait'),
+         max(mbus._quantile(h.kind, h.counts, 0.95)) filter (where h.kind = 'wait'),
+         max(mbus._quantile(h.kind, h.counts, 0.5)) filter (where h.kind = 'handled'),
+         max(mbus._quantile(h.kind, h.counts, 0.95)) filter (where h.kind = 'handled')
+  from (
+    select z.at, z.kind, array_agg(z.count order by z.place) as counts
+    from (
+      select date_bin(p_step, m.since, 'epoch') as at, m.kind, u.place, sum(u.count)::bigint as count
+      from mbus.measures m cross join lateral unnest(m.counts) with ordinality u(count, place)
+      where m.since >= p_since and m.kind in ('wait', 'handled') and (p_queue is null or m.queue = p_queue)
+        and (p_consumer is null or m.consumer = p_consumer)
+      group by 1, 2, 3) z
+    group by 1, 2) h
+  group by 1 order by 1
+$$;
