@@ -235,7 +235,8 @@ async def _queue(view: View) -> None:
         )
 
     async def chosen() -> Row:
-        return await view.context.connections.run(bus.FIGURES.one, f"{name}/{consumer}")
+        read = partial(view.context.connections.run, bus.FIGURES.one, f"{name}/{consumer}")
+        return await view.cached(("bus.figures", name, consumer), read, 1)
 
     async def definition() -> Markup:
         return detail_facts(view, bus.QUEUES, await queue(), t("bus.shape"))
