@@ -16,7 +16,9 @@ from postroad.intake.credentials import Credentials
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until
 from postroad.vault import Vault, create_key_file
-from tests.console.stage import look, press
+from tests.console.clicks import settle_animations
+from tests.console.stage import LANGUAGES, Stage, look, press
+from tests.console.test_every_page import faults
 from tests.fixtures.console import OpenPage, RunningConsole
 
 
@@ -179,3 +181,44 @@ def test_changing_an_account_keeps_the_role_and_the_password(
     row.locator('[data-test="drop-account-row"]').click()
     press(page, "confirm")
     expect(row).to_have_count(0)
+
+
+# One of each kind, by the page and the button that opens it.
+KINDS = {
+    "reason": ("bus", "queue", "pause"),
+    "settings": ("bus", "queue", "limit"),
+    "document": ("bus", "queue", "schema"),
+    "post": ("bus", "queue", "post"),
+    "danger": ("bus", "message", "take"),
+    "choice": ("bus", "message", "move"),
+    "all-that-match": ("bus", "dead-messages", "redrive-all"),
+    "all-that-match-to": ("bus", "dead-list", "move-all"),
+    "group": ("bus", "dead", "redrive-row"),
+    "outcome": ("components", "process", "resolve-aborted"),
+    "server": ("components", "intake-servers", "add-server"),
+    "credentials": ("components", "server", "renew"),
+    "account": ("context", "accounts", "change-account-row"),
+    "account-question": ("context", "accounts", "drop-account-row"),
+    "mute": ("context", "alerts", "mute-row"),
+}
+
+
+@pytest.mark.timeout(300)
+@LANGUAGES
+def test_each_kind_of_open_dialog_is_without_faults(
+    open_page: OpenPage, stage: Stage, console: RunningConsole, language: str, width: int
+) -> None:
+    page = open_page("/alerts", language=language, width=width)
+    found = []
+    for kind, (component, name, button) in KINDS.items():
+        page.goto(f"{console.url}/console{stage.path(component, name)}")
+        page.wait_for_selector(".title h1")
+        press(page, button)
+        dialog = page.locator(".dialog")
+        expect(dialog).to_be_visible()
+        settle_animations(page)
+        # What is behind a modal dialog is checked without it.
+        found += [f"{kind}: {fault}" for fault in faults(page, ".q-dialog")]
+        dialog.get_by_role("button", name=texts(language)("common.cancel")).click()
+        expect(dialog).to_have_count(0)
+    assert not found, "\n".join(found)

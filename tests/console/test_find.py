@@ -20,7 +20,7 @@ def test_an_order_is_found_with_a_key_and_replayed(
     with Bus(console.dsn) as bus:
         bus.create_queue(queue, payload="jsonb")
         page = open_page(f"/bus/queues/{queue}", role="operator", language=language, width=width)
-        expect(page.locator('[data-test="pause"]')).to_be_visible()
+        expect(page.locator('[data-test="pause"]').first).to_be_visible()
         # Nothing is retained.
         expect(page.locator('[data-test="replay"]')).to_have_count(0)
         bus.alter_queue(queue, retain=timedelta(days=1), track="order_id")

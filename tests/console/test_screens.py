@@ -12,7 +12,12 @@ from tests.fixtures.console import OpenPage, RunningConsole
 
 # The first test of a process fills the pages.
 pytestmark = pytest.mark.timeout(180)
-LISTS = ("/exchange/messages", "/coordination", "/intake/servers", "/intake/files", "/bridges")
+LISTS = (
+    "/exchange/messages", "/coordination", "/intake/servers", "/intake/files", "/bridges",
+    "/bus/queues/shop_orders", "/bus/queues/shop_orders/messages", "/bus/dead",
+    "/bus/dead/messages?queue=shop_orders", "/bus/waiting", "/bus/sagas", "/bus/schedules",
+    "/bus/replays", "/exchange/clients", "/alerts", "/workers", "/audit", "/find?q=prices.csv",
+)  # fmt: skip
 
 
 def cut_off(page: Page) -> list[str]:
