@@ -28,7 +28,7 @@ from postroad.testing import wait_until
 from postroad.vault import Vault, create_key_file
 from tests.fixtures.console import RunningConsole
 
-__all__ = ["LANGUAGES", "PAGES", "Stage", "look", "press", "run_apart"]
+__all__ = ["LANGUAGES", "PAGES", "Stage", "dead_messages", "look", "press", "run_apart"]
 
 # English on a desk, Russian on a phone: what holds in both holds in between.
 LANGUAGES = pytest.mark.parametrize(
@@ -100,6 +100,13 @@ def look(console: RunningConsole, query: str, *parameters: object) -> list[tuple
         return connection.execute(query.encode(), parameters).fetchall()
 
 
+def dead_messages(bus: Bus, queue: str, errors: list[str]) -> None:
+    """Post one message for each error, and let it die of that."""
+    bus.post_many(queue, [{"n": n} for n in range(len(errors))])
+    for held, error in zip(bus.lease(queue, amount=len(errors)), errors, strict=True):
+        bus.nack(held, error=error, park=True)
+
+
 def run_apart(work: Coroutine[Any, Any, Any]) -> None:
     """Run something that awaits: in this thread there is the loop of the browser already."""
     failures: list[BaseException] = []
@@ -149,8 +156,13 @@ class Stage:
             )
 
     def _set_bus(self, bus: Bus) -> None:
-        for queue in ("shop_orders", "shop_bills", "shop_rooms", "shop_no_rooms", "shop_empty"):
+        names = ("orders", "bills", "rooms", "no_rooms", "empty", "kept")
+        for queue in (f"shop_{name}" for name in names):
             bus.create_queue(queue, payload="jsonb")
+        bus.alter_queue("shop_kept", retain=timedelta(days=1))
+        bus.post("shop_kept", {"number": 1})
+        bus.consume("shop_kept")
+        bus.replay("shop_kept")
         bus.schedule("shop large", "0 3 * * *", "shop_empty", {"report": 1})
         bus.create_consumer("shop_orders", "large", "(t.properties->'SIZE')='large'")
         iids = bus.post_many(

@@ -14,7 +14,7 @@ from postroad.bus import Bus, Saga, Sagas
 from postroad.console.catalogue import texts
 from postroad.testing import wait_until
 from tests.console.clicks import check_access
-from tests.console.stage import LANGUAGES, look, press
+from tests.console.stage import LANGUAGES, dead_messages, look, press
 from tests.fixtures.console import OpenPage, RunningConsole
 
 
@@ -51,25 +51,6 @@ def test_a_message_is_posted_seen_and_consumed(
     assert message.data == {"number": 4711}
     # The page learns by itself that the message is gone.
     expect(page.locator(".empty")).to_be_visible()
-
-
-@LANGUAGES
-def test_a_consumer_is_paused_with_a_reason_and_resumed(
-    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
-) -> None:
-    bus.post(queue, {"n": 1})
-    page = open_page(f"/bus/queues/{queue}", role="operator", language=language, width=width)
-    press(page, "pause")
-    page.locator('[data-test="reason"]').fill("the ERP is down")
-    press(page, "confirm")
-    expect(page.locator("tbody").first).to_contain_text("the ERP is down")
-    expect(page.locator("tbody").first).to_contain_text("operator (console)")
-    assert bus.consume(queue) == []
-    expect(page.locator('[data-test="pause"]')).to_be_hidden()
-    press(page, "resume")
-    press(page, "confirm")
-    expect(page.locator('[data-test="pause"]')).to_be_visible()
-    assert len(bus.consume(queue)) == 1
 
 
 @LANGUAGES
@@ -205,24 +186,6 @@ def test_markup_in_a_message_stays_text(open_page: OpenPage, bus: Bus, queue: st
 
 
 @LANGUAGES
-def test_one_group_of_dead_messages_is_redriven_with_three_clicks(
-    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
-) -> None:
-    dead_messages(bus, queue, ["no customer 1", "no customer 2", "out of paper"])
-    page = open_page("/bus", role="operator", language=language, width=width)
-    page.locator("nav.tabs a[href$='/bus/dead']").click()
-    row = page.locator("tr", has_text=queue).filter(has_text="no customer ?")
-    button = row.locator('[data-test="redrive-row"]')
-    expect(button).to_contain_text("2")
-    button.click()
-    expect(page.locator('[data-test="confirm"]')).to_contain_text("2")
-    press(page, "confirm")
-    expect(row).to_have_count(0)
-    assert sorted(message.data["n"] for message in bus.consume(queue, amount=10)) == [0, 1]
-    assert [one.error for one in bus.dead(queue)] == ["out of paper"]
-
-
-@LANGUAGES
 def test_dead_messages_of_a_group_are_moved_to_a_queue(
     open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
 ) -> None:
@@ -251,29 +214,6 @@ def test_dead_messages_are_redriven_with_a_delay(open_page: OpenPage, bus: Bus, 
     expect(page.locator("tbody tr")).to_have_count(0)
     (status,) = bus.status(queue)
     assert (status.delayed, status.dmq) == (1, 0)
-
-
-@LANGUAGES
-def test_a_dead_message_is_edited_and_redriven_and_its_original_is_shown(
-    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
-) -> None:
-    dead_messages(bus, queue, ["no such customer"])
-    (dead,) = bus.dead(queue)
-    page = open_page(f"/bus/messages/{dead.iid}", role="operator", language=language, width=width)
-    press(page, "edit")
-    page.locator('[data-test="edit-data"]').fill("{")
-    press(page, "edit-send")
-    expect(page.locator(".q-notification")).to_contain_text("JSON")
-    page.locator('[data-test="edit-data"]').fill('{"n": 4711}')
-    press(page, "edit-send")
-    expect(page.locator("pre.data").first).to_contain_text("4711")
-    expect(page.locator("#main")).to_contain_text("operator (console)")
-    expect(page.locator('[data-test="edit"]')).to_be_hidden()
-    (message,) = bus.consume(queue)
-    assert (message.iid, message.data) == (dead.iid, {"n": 4711})
-    # The original stays when the message is gone.
-    expect(page.locator(".empty")).to_be_visible()
-    expect(page.locator("#main")).to_contain_text('{"n": 0}')
 
 
 def test_messages_are_taken_moved_and_purged_after_a_confirmation(
@@ -408,12 +348,6 @@ def test_messages_that_wait_are_a_graph(open_page: OpenPage, bus: Bus, queue: st
     page = open_page("/bus/waiting")
     expect(page.locator(".graph svg .node").first).to_be_visible()
     expect(page.get_by_role("row", name=second)).to_contain_text(first)
-
-
-def dead_messages(bus: Bus, queue: str, errors: list[str]) -> None:
-    bus.post_many(queue, [{"n": n} for n in range(len(errors))])
-    for held, error in zip(bus.lease(queue, amount=len(errors)), errors, strict=True):
-        bus.nack(held, error=error, park=True)
 
 
 @pytest.mark.parametrize("verb", ["redrive", "move", "purge"])

@@ -12,6 +12,7 @@ from postroad.console.catalogue import texts
 from postroad.exchange import operations
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until
+from tests.console.clicks import Operator, check_access
 from tests.console.stage import LANGUAGES, look, press
 from tests.fixtures.console import OpenPage, RunningConsole, end_part, start_part
 from tests.fixtures.exchange_server import ExchangeProcess
@@ -122,8 +123,23 @@ def test_a_server_is_added_and_its_file_arrives(
     expect(page.locator(".q-notification", has_text=t("intake.works"))).to_be_visible()
     page.goto(f"{console.url}/console/intake/files?search=prices-{language}&server={name}")
     expect(page.locator("tbody")).to_contain_text(t("word.status.completed"), timeout=60_000)
-    page.locator("tbody a").first.click()
+    operator = Operator(page)
+    operator.click(page.get_by_role("link", name=f"prices-{language}.csv"))
     expect(page.locator(".timeline")).to_contain_text(t("word.status.completed"))
+    # The import has posted its notice, and nobody has taken that.
+    expect(page.get_by_role("row", name="default")).to_contain_text(t.state("ready"))
+    notice = page.locator('a[href*="/bus/messages/file_events."]').first
+    iid = notice.inner_text()
+    operator.click(notice)
+    expect(page.locator("h1")).to_contain_text(iid)
+    assert operator.clicks == 2
+    check_access(page)
+    operator.click(page.get_by_role("link", name=t("bus.journey")))
+    for component, named in (("intake", f"prices-{language}.csv"), ("bus", iid)):
+        step = page.get_by_role("row", name=named)
+        expect(step).to_contain_text(t(f"nav.{component}"))
+    assert operator.clicks == 3
+    check_access(page)
     page.goto(f"{console.url}/console/intake")
     expect(page.locator(".pipeline")).to_contain_text(f"prices-{language}.csv")
     secrets = look(console, "select detail::text from console.audit where action ~ 'intake'")
