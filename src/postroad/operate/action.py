@@ -77,15 +77,15 @@ class Action:
     when: Mapping[str, Collection[Any]] = field(default_factory=dict)
     # The optional parameters that the console asks for, besides a reason.
     asked: tuple[str, ...] = ()
-    # The settings that it asks for with their present values, and the columns of these.
+    # The settings that the console asks for with their present values: columns by parameter.
     present: Mapping[str, str] = field(default_factory=dict)
-    # Whether it sets all of them, so that None ends one; otherwise 0 or an empty text does.
+    # Whether the action sets all settings: None ends one; otherwise 0 or an empty text does.
     sets_all: bool = False
     question: str = ""
     # Parameters that are never recorded, such as payloads, and results shown once.
     secrets: tuple[str, ...] = ()
     loss: str = ""
-    # The name of a count in its result: the console shows that of a dry run before the action.
+    # The name of a count in its result; the console shows the count of a dry run before the action.
     counts: str = ""
     # The resources whose rows its parameters refer to, so that the console can offer them.
     offered: Mapping[str, Resource] = field(default_factory=dict)
