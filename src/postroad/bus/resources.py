@@ -320,9 +320,10 @@ DEAD = Resource(
                condition="(select r.properties ->> split_part(g, '=', 1) = substr(g, strpos(g, '=')"
                " + 1) from (values (%s::text)) v(g))", is_scan=True, is_typed=True),
         Filter("iid", "Message", "Сообщение", "Only of this message.",
-               condition="r.id in (select d.id from (values (%s::text)) v(g) join mbus.queue q on"
-               " q.name = split_part(g, '.', 1) join mbus.dmq d on d.queue_id = q.id and d.number ="
-               r" substring(g from '\.([0-9]{1,18})@')::bigint)"),
+               condition="r.id in (select d.id from (values (%s::text)) v(g) join mbus.node n on"
+               " n.name = split_part(g, '@', 2) join mbus.queue q on q.name = split_part(g, '.', 1)"
+               r" join mbus.dmq d on d.queue_id = q.id and d.number = substring(g from"
+               r" '\.([0-9]{1,18})@')::bigint)"),
         Filter("older_than", "Older than", "Старше", "Dead for at least this long: 2 hours.",
                condition="r.died_at <= mbus.now() - %s::interval", is_scan=True, is_typed=True),
         Filter("newer_than", "Newer than", "Новее", "Dead for at most this long: 2 hours.",

@@ -99,6 +99,9 @@ def test_a_dead_message_is_edited_and_its_original_is_listed(
 ) -> None:
     die(bus, ["no customer", "no city"])
     first, second = sorted(one["iid"] for one in run("dead", "--json").json)
+    for text, found in ((first, [first]), (first.partition("@")[0] + "@other", []), ("4711", [])):
+        listed = run("dead", "list", "--iid", text, "--json").json
+        assert [one["iid"] for one in listed] == found
     edit = ("dead", "edit", first, "--data", '{"n": 7}', "--properties", '{"CITY": "Omsk"}')
     assert run(*edit, "--dry-run").out == "1 would be redriven\n"
     assert run(*edit).out == "1 is redriven\n"
