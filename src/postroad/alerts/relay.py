@@ -15,16 +15,12 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-from postroad.postgres.calls import Connection, call, value
+from postroad.postgres.calls import Connection, call, select
 from postroad.postgres.connected_service import ConnectedService
 
 INTERVAL_DEFAULT = timedelta(seconds=1)
 BATCH = 500
-TRY_LOCK_REPORTS = "select pg_try_advisory_xact_lock(hashtextextended('alerts.fold', 0))"
-# A relay runs as the owner of the schema.
-REPORTS = (
-    "select id, is_raise, key, room, severity, title, body from alerts.report order by id limit %s"
-)
+RAISED = "key", "room", "severity", "title", "body"
 
 
 class AlertRelay(ConnectedService):
@@ -49,19 +45,16 @@ class AlertRelay(ConnectedService):
             await self.stopping.wait()
 
     async def _carry(self, source: Connection, target: Connection) -> None:
-        reports = []
         async with source.transaction():
-            if await value(source, TRY_LOCK_REPORTS):
-                reports = await (await source.execute(REPORTS, (BATCH,))).fetchall()
+            # The relay runs as the owner of the schema.
+            reports = await select(source, "alerts.take_reports", BATCH)
             if reports:
                 async with target.transaction():
-                    for _, is_raise, key, *report in reports:
-                        if is_raise:
-                            await call(target, "alerts.raise", key, *report)
+                    for report in reports:
+                        if report["is_raise"]:
+                            await call(target, "alerts.raise", *(report[name] for name in RAISED))
                         else:
-                            await call(target, "alerts.clear", key)
-                forgotten = [row[0] for row in reports]
-                await source.execute("delete from alerts.report where id = any (%s)", (forgotten,))
+                            await call(target, "alerts.clear", report["key"])
         self.signals.emit("carried", len(reports))
         if len(reports) < BATCH:
             await self.pause(self._interval.total_seconds())

@@ -31,10 +31,6 @@ PULL = (
 )
 CURSOR = "select position, sequence, has_snapshot, needs_snapshot from coordination.progress"
 STAGE = "select coordination.stage(%s::jsonb, %s, %s)"
-CONFIGURE_READER = (
-    "update coordination.progress set wait = %s, max_attempts = %s, has_checks = %s"
-    " where (wait, max_attempts, has_checks) is distinct from (%s, %s, %s)"
-)
 WAITING_FOR_CHECKS = (
     "select event_id from coordination.staging"
     " where vote is null and outcome is null and reason = 'waits for checks' order by position"

@@ -111,7 +111,7 @@ class Reader(PollingService):
     async def prepare(self, connection: Connection) -> None:
         """Take the first snapshot if this Reader is new, and announce it to the Coordinator."""
         calls.pass_arrays(connection)
-        await connection.execute(calls.CONFIGURE_READER, (*self._settings, *self._settings))
+        await call(connection, "coordination.configure_reader", *self._settings)
         cursor = await connection.execute(calls.CURSOR)
         row = await cursor.fetchone()
         if self._takes_snapshot and row is not None and row[0] == 0 and not row[2]:

@@ -11,13 +11,10 @@ begin
   end if;
   perform pg_advisory_xact_lock(hashtextextended('alerts.fold', 0));
   for v_island in
-    with gone as (
-      delete from alerts.report r
-      where r.id in (select i.id from alerts.report i order by i.id limit 10000) returning r.*)
-    , numbered as (
+    with numbered as (
       select g.*, row_number() over (partition by g.key order by g.id)
                 - row_number() over (partition by g.key, g.is_raise order by g.id) as island
-      from gone g)
+      from alerts.take_reports(10000) g)
     -- Consecutive reports of one key and kind are applied as one step.
     select n.key, n.is_raise, count(*) as count, min(n.at) as first_at, max(n.at) as last_at,
            (array_agg(n.room order by n.id desc))[1] as room, (array_agg(n.title order by n.id desc))[1] as title,
@@ -42,4 +39,17 @@ begin
     end if;
   end loop;
   return v_count;
+end $$;
+
+-- Removes up to p_limit reports for a relay and returns them in order; none while another process folds or takes reports.
+create or replace function alerts.take_reports(p_limit integer) returns setof alerts.report
+language plpgsql volatile set search_path from current as $$
+begin
+  if pg_try_advisory_xact_lock(hashtextextended('alerts.fold', 0)) then
+    return query
+    with taken as (
+      delete from alerts.report r
+      where r.id = any (array(select n.id from alerts.report n order by n.id limit p_limit)) returning r.*)
+    select t.* from taken t order by t.id;
+  end if;
 end $$;

@@ -74,6 +74,13 @@ language sql stable set search_path from current as $$
   from (select * from coordination.staging s order by s.position limit 500) s
 $$;
 
+-- Stores the settings of this Reader's service.
+create or replace function coordination.configure_reader(p_wait text, p_max_attempts integer, p_has_checks boolean) returns void
+language sql security definer set search_path from current as $$
+  update coordination.progress p set wait = p_wait, max_attempts = p_max_attempts, has_checks = p_has_checks
+  where (p.wait, p.max_attempts, p.has_checks) is distinct from (p_wait, p_max_attempts, p_has_checks)
+$$;
+
 -- Announces this Reader and its progress to the Coordinator.  Raises PC010.
 create or replace function coordination.announce() returns void
 language plpgsql security definer set search_path from current as $$
