@@ -53,7 +53,7 @@ PLACES: tuple[Place, ...] = (
 )
 
 
-# The tabs above the pages of a component: the keys of their titles, by path.
+# The tabs above the pages of a component: paths, with the keys of their titles.
 TABS: tuple[Mapping[str, str], ...] = (
     {
         "/bus": "bus.queues",

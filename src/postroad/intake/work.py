@@ -67,8 +67,8 @@ async def abort_dead_uploads(engine: Engine) -> int:
 async def abort_orphans(engine: Engine) -> int:
     """Abort old uploads and remove old temporary files that no file needs; returns their number.
 
-    Their worker died before it recorded them, their file was skipped or deleted, or an older
-    version has left them (`<id>.part`).
+    The worker died before it recorded the upload, the file was skipped or deleted, or an older
+    version has left a file (`<id>.part`).
     """
     oldest = datetime.now(UTC) - engine.settings.orphan_age
     names = await engine.temporary.old_files(oldest, (".dat", ".part"))

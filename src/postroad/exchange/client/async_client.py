@@ -60,7 +60,7 @@ def _in_thread(
 def _block(
     method: Callable[Concatenate[Exchange, P], Process],
 ) -> Callable[Concatenate[AsyncExchange, P], AsyncProcess]:
-    """Make the asynchronous block of a blocking one."""
+    """Wrap the block of a blocking process for `async with`."""
 
     @functools.wraps(method)
     def make(self: AsyncExchange, /, *given: P.args, **named: P.kwargs) -> AsyncProcess:

@@ -177,7 +177,7 @@ declare
 begin
   for v_table in
     select t.ready_table, t.payload_table, t.consumer_id from mbus._tables(p_queue) t
-    -- An index of one page has never had an entry: no message in this table expires.
+    -- If the index has only one page, it has never had an entry: no message in this table expires.
     where pg_relation_size(format('mbus.%I', t.payload_table || '_ex')::regclass) > 8192
   loop
     execute format($query$
