@@ -26,6 +26,8 @@ npm              npm
 javac            default-jdk-headless
 systemd-analyze  systemd
 logrotate        logrotate
+curl             curl
+jq               jq
 go               golang-go
 /usr/share/gocode/src/github.com/jackc/pgx/v4/conn.go  golang-github-jackc-pgx-v4-dev
 "

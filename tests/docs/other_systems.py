@@ -114,6 +114,21 @@ def _exchange_store(place: Place) -> Prepared:
     )
 
 
+def _served(place: Place, port: str) -> Prepared:
+    """Another port and another data folder than those that the page names."""
+    data = place.folder / "data"
+    return Prepared(
+        {"POSTROAD_DATA_FOLDER": str(data)},
+        {"/var/lib/postroad": str(data), port: str(free_port())},
+    )
+
+
+def _console(place: Place) -> Prepared:
+    found = _served(place, "8080")
+    found.variables["POSTROAD_HTTP__PORT"] = found.replaced["8080"]
+    return found
+
+
 def _rabbitmq(place: Place) -> Prepared:
     """A virtual host of its own: the page gives its queues plain names."""
     rabbitmq = place.fixture("rabbitmq")
@@ -130,6 +145,9 @@ def _rabbitmq(place: Place) -> Prepared:
 PREPARE: dict[str, Prepare] = {
     "tutorials/orders-to-erp.md": _exchange,
     "tutorials/partner-files-into-the-lake.md": _partner,
+    "components/console.md": _console,
+    "components/exchange.md": lambda place: _served(place, "8420"),
+    "components/intake.md": lambda place: _served(place, "8140"),
     "howto/sftp-intake.md": _sftp,
     "howto/bridge-rabbitmq.md": _rabbitmq,
     "operate/exchange-object-store.md": _exchange_store,
