@@ -1,8 +1,8 @@
 """The log file of each service, limited in size.
 
 ```
-writing ──larger than MAX_LOG_BYTES──> renamed to .old.log, writing a new one └──error (a full
-disk)──> dropping, each write retried ──> writing, after a line that reports the gap
+writing ──larger than MAX_LOG_BYTES──> renamed to .old.log, writing a new one
+   └──error (a full disk)──> dropping, each write retried ──> writing, the gap is reported
 ```
 
 Nothing here raises: a log that cannot be written must not stop a service. All services share a

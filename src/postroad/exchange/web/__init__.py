@@ -42,7 +42,7 @@ def create_app(settings: ExchangeSettings, mover: Mover, intake: Intake) -> Fast
     app.state.identity = Identity(journal)
     app.router.route_class = DirectRoute
     processes = Processes(settings, mover, BASE_PATH)
-    # The calls of every process first: routes are searched in this order.
+    # Calls come before lists, because routes are searched in this order.
     messages = Endpoints(app, BASE_PATH, "messages")
     add_messages(messages, intake, mover, settings.inline_bytes)
     add_processes(Endpoints(app, f"{BASE_PATH}/processes", "processes"), processes)

@@ -5,7 +5,8 @@
 -- fails writes a nudge; maintenance, which sees both committed, decides.  No transaction waits for another.
 
 -- State of a consumer's copy of a message:
---   there   it waits for the consumer, and our transaction has locked it until its end; leased  the same for a leased copy
+--   there  it waits for the consumer, and our transaction has locked it until its end
+--   leased the same for a leased copy
 --   held   another transaction has locked it, so it is not decided yet whether it is done
 --   gone   it is done
 -- All tables are searched by one statement with one snapshot: a message is in exactly one of them at any time, but it may move, and

@@ -1,6 +1,6 @@
 -- A saga: in the end all steps are done, or every done step is compensated.
 --   queue_id, bung_number    the bung, in the service queue `sagas`; taking it starts the rollback
--- gate_number              a number of that queue that is never posted: only the saga releases messages that wait for it
+--   gate_number              a number of that queue that is never posted: only the saga releases messages that wait for it
 --   completed_*, compensated_*  the closing messages of both directions
 --   check_at                 when maintenance has to check it: deadline, or a message is held by another transaction
 create table mbus.saga (

@@ -1,7 +1,7 @@
 -- API_1: starts a process, or returns why not.  Answers, in this order of precedence:
 --   STARTED   the attempt already has a process (in any state), or a new one is started
--- RESTORED  the ERP's highest marker is older than the last commit known here: it was restored from a backup, or the caller read it before
--- another instance's commit, and has to read it and call again
+--   RESTORED  the ERP's highest marker is older than the last commit recorded here: its database was restored from a backup, or the caller
+--             read the marker before another instance's commit, and has to read it and call again
 --   RESOLVE   at level marker: processes in doubt must be settled first; `p_resolved` settles in the same call
 --   BUSY      the database or the recipient has a process
 --   IDLE      there is nothing to hand out
