@@ -95,7 +95,7 @@ class AutoResetEvent:
         if self._thread_id == threading.get_ident():
             _resolve(waiter)
             return
-        # If the loop is closed, nothing waits any more.
+        # If the loop is closed, nothing waits.
         with contextlib.suppress(RuntimeError):
             waiter.get_loop().call_soon_threadsafe(_resolve, waiter)
 

@@ -60,7 +60,7 @@ async def mute(
     reason: Annotated[str, "Why; everyone who sees the problem sees it."],
     by: str | None = None,
 ) -> dict[str, Any]:
-    """Send no notices about a problem for some time, even if it is solved and comes back.
+    """Send no notices about a problem for some time, even if it is solved and recurs.
 
     An alert that is still open when the time ends is sent then. Raises InvalidAlert.
 

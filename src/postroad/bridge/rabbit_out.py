@@ -78,7 +78,7 @@ class RabbitOut(Pump):
         refused: dict[int, str] = {}
         for place, answer in enumerate(await self._publisher.publish_many(outgoing), start=1):
             if isinstance(answer, BrokerRefused):
-                # The broker is full or has a problem of its own; the message stays in the queue.
+                # The broker is full or has another problem; the message stays in the queue.
                 raise answer
             if answer is not None:
                 refused[place] = str(answer)

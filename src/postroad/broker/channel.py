@@ -45,7 +45,7 @@ class Quality:
         self.delivered: dict[str, Any] = {}
 
     def free_slots(self) -> int:
-        """Return how many more messages may be delivered."""
+        """Return the number of messages that may still be delivered."""
         if not self.prefetch_count:
             return MAX_BATCH
         return min(max(self.prefetch_count - len(self.delivered), 0), MAX_BATCH)

@@ -1,7 +1,7 @@
 """Consuming: take messages when they are due, deliver them, acknowledge or reject them.
 
 Notices arrive on the connection's own session; the heartbeat of the leases and the upkeep run
-beside it, each with a session of its own. `poll` is called by one thread at a time;
+beside it, each with a separate session. `poll` is called by one thread at a time;
 acknowledgements may come from any.
 
 A message that cannot be decoded is dead-lettered. So is one whose handler raises in the event loop

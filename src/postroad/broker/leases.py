@@ -1,6 +1,6 @@
 """The leases of one consuming connection, kept by `postroad.lease`.
 
-The holder has a thread and a session of its own, because a task may occupy the loop of a worker
+The holder has its own thread and session, because a task may occupy the loop of a worker
 (pool `solo`). Acks come from any thread and are sent with the next poll of the loop; the holder
 sends those that wait longer than the ack delay.
 """

@@ -42,7 +42,7 @@ _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
 class Link:
-    """A session of the broker; statements are transactions of their own unless grouped."""
+    """A session of the broker; each statement is a transaction unless grouped."""
 
     def __init__(self, dsn: str, purpose: str) -> None:
         self.connection: Connection[TupleRow] = connect(
@@ -81,7 +81,7 @@ class Link:
             return run(self._mine(), call)
 
     def run_apart(self, statements: Iterable[tuple[str, Sequence[object]]]) -> list[list[TupleRow]]:
-        """Run statements in one round trip, each in a transaction of its own."""
+        """Run statements in one round trip, each in a separate transaction."""
         connection = self._mine()
         with self._guard, connection.pipeline() as pipeline:
             cursors = []

@@ -18,12 +18,12 @@ post ──> ready ──consume, commit──> gone
   └──delayed_until──> delayed ──> ready          (expired: never delivered, cleaned up)
 ```
 
-**What happens after a crash.** A producer before its commit: nothing was posted. A producer
-after it: the message is durable; if its NOTIFY was not sent, workers find it by polling. A worker
-in transaction mode: the server rolls back, the message is ready again immediately. A worker in
-lease mode: the message is ready again when the lease ends, and the old token can no longer ack.
-PostgreSQL: committed state is there after recovery; workers and subscriptions reconnect.
-Without maintenance: takes make due messages of their own queue ready; there is no leader.
+**What happens after a crash.** If a producer dies before its commit, nothing was posted; after it,
+the message is durable, and if its NOTIFY was not sent, workers find it by polling. If a worker dies
+in transaction mode, the server rolls back and the message is ready again immediately; in lease mode
+it is ready again when the lease ends, and the old token can no longer ack. If PostgreSQL crashes,
+the committed state is restored by recovery; workers and subscriptions reconnect. Without
+maintenance, takes make due messages of their own queue ready; there is no leader.
 
 **Use.**
 

@@ -3,7 +3,7 @@
 A batch is committed and the next one taken in one round trip, as one text of several statements. If
 the commit fails the server skips the rest, and the batch is treated like one whose handler failed.
 
-A handler can end the transaction with a statement of its own. The id of the transaction that took
+A handler can end the transaction with its own statement. The id of the transaction that took
 the batch determines its outcome: after a rollback the messages are back in the queue; after a
 commit all of them are consumed, and those that were not handled yet are given back.
 """

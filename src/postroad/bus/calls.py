@@ -462,7 +462,7 @@ def notify(*queues: str) -> Call[None]:
 
 
 def notify_quickly(queues: list[str]) -> Call[None]:
-    """Notify in a transaction of its own that does not wait for the disk.
+    """Notify in a separate transaction that does not wait for the disk.
 
     A notification that a crash loses is replaced by polling.
     """

@@ -138,7 +138,7 @@ class Bus(BusMethods[Connection[Any], ConnectionPool[Any], Subscription], Blocki
     """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
 
     With a connection every call runs in the caller's transaction, which the bus never commits.
-    With a DSN or a pool each call is a transaction of its own; `using(connection)` returns a bus
+    With a DSN or a pool each call is a separate transaction; `using(connection)` returns a bus
     that runs its calls in the transaction of that connection.
 
     `notify` notifies waiting workers after posts in the bus's own transactions. `listen` lets

@@ -48,7 +48,7 @@ def alter_queue(
 
     `is_roles_security_model` restricts a plain queue to its own roles, or makes a restricted queue
     plain. `retain` keeps messages readable for this time after they were consumed, `retain_size`
-    at most so many bytes of them; 0 turns either off. `track` is a property or a field of the
+    at most this many bytes of them; 0 turns either off. `track` is a property or a field of the
     payload by which stored messages are found; an empty text ends it. `schema` is a JSON Schema:
     posts whose data violates it raise WrongPayload; an empty one ends it. Raises QueueNotFound,
     RoleMissing, InvalidArgument, QueueBusy.

@@ -2,7 +2,7 @@
 
 Handlers of one batch run concurrently and share its transaction. From its first statement until it
 ends, a handler uses the transaction exclusively, so that a savepoint, a lock or a query of one
-handler behaves as in a transaction of its own. Other handlers wait in their first statement until
+handler behaves as in a separate transaction. Other handlers wait in their first statement until
 the transaction is free.
 """
 

@@ -255,7 +255,7 @@ class BatchRun:
             batch.seconds += [seconds] * (len(batch.taken) - len(self.rejected))
 
     async def wait(self, seconds: float | None = None) -> bool:
-        """Wait until all runners have ended, at most that long; return whether all have."""
+        """Wait until all runners have ended or the time is up; return whether all have."""
         if not self._has_ended:
             await self._all_ended.wait(seconds)
         return self._has_ended

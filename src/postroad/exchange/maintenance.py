@@ -236,7 +236,7 @@ class Maintenance(Upkeep):
         ahead = time.time() - time.monotonic()
         jump, self._wall_ahead = ahead - self._wall_ahead, ahead
         if abs(jump) >= JUMP_SECONDS:
-            # Each jump is an alert of its own.
+            # Each jump is a separate alert.
             self._alerts.pop("exchange/clock", None)
         await self._alert(
             "exchange/clock",

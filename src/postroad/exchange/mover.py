@@ -249,7 +249,6 @@ class Mover:
         for move in moves:
             if move.version >= self._placed.get(move.number, (0, None))[0]:
                 self._placed[move.number] = move.version, move.folder
-        # A later move of the same file, such as that of an acknowledged reply, may be their last.
         self._processes.update(processes, (move.process for move in moves if move.process))
         if len(self._placed) >= MAX_UNRECORDED:
             self._is_urgent.set()

@@ -124,7 +124,7 @@ class Routes(Upkeep):
 async def _recorded(
     connection: Connection, epoch: int, arrival: Arrival, temporary: str
 ) -> dict[str, Any]:
-    """Record what was consumed in the same transaction: always as a message of its own.
+    """Record the message that the same transaction has consumed; always as a new message.
 
     A consumed message is never delivered again. An id that was used before belongs to another
     message: of a deleted queue of the same name, or with an iid that is shortened to the same end.

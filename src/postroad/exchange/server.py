@@ -193,7 +193,7 @@ class ExchangeServer(Service):
         return self.web
 
     async def _lock(self) -> psycopg.AsyncConnection[Any]:
-        """Hold the journal's lock on a connection of its own. Raises RootLocked."""
+        """Hold the journal's lock on a separate connection. Raises RootLocked."""
         connection = await psycopg.AsyncConnection.connect(
             self._dsn,
             **parameters(self._dsn, application_name="postroad exchange lock", autocommit=True)

@@ -1,7 +1,7 @@
 """The intake: files from SFTP servers into a store, each version once, each with one notice.
 
 **What it guarantees.** Each version of a remote file, identified by path, size and mtime, is
-imported once: the complete object is in the store under a key of its own, its sha256 is recorded,
+imported once: the complete object is in the store under its own key, its sha256 is recorded,
 and one notice is posted to the bus queue `file_events` in the transaction of its final status. A
 killed transfer resumes after its last stored part. A file that is still being written is not
 imported before it is complete by the rules of its server. While a server or store is down its files

@@ -23,7 +23,7 @@ BATCH_FILES = 200
 
 
 async def clean_up(engine: Engine) -> int:
-    """Do the due work at the sources; returns how many files were cleaned up."""
+    """Do the due work at the sources; returns the number of cleaned-up files."""
     done = 0
     rows = await engine.journal.select("due_cleanups", BATCH_FILES)
     async for server, waiting in engine.by_server(rows):

@@ -4,7 +4,7 @@ A lease is work that belongs to its holder until a deadline. A holder (a bus wor
 intake) extends its leases while it works, acknowledges them in batches when it has finished, and
 must stop working when one is lost. The client of the exchange is not a holder:
 `exchange/client/standalone.py` is one file without dependencies, which extends the single lease of
-its process in a loop of its own (docs/decisions/0020).
+its process in its own loop (docs/decisions/0020).
 
 ```
            extend, three times per ttl

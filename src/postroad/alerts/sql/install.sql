@@ -1,4 +1,4 @@
--- Files that others of their folder need; the rest follows by folder and name.
+-- Files that other files of the same folder need; the others follow by folder and name.
 tables/alert.sql
 tables/channel.sql
 tables/notice.sql

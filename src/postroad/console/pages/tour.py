@@ -80,7 +80,7 @@ class Course:
     max_waiting: int = 0
 
     def observe(self, service: dict[str, Any], waiting: int, usual: int) -> None:
-        """Record when the service is back and when no message waits any more."""
+        """Record when the service is back and when no messages are waiting."""
         if self.healed_at is not None:
             return
         self.max_waiting = max(self.max_waiting, waiting)

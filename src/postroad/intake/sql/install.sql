@@ -1,3 +1,3 @@
--- Files that others of their folder need; the rest follows by folder and name.
+-- Files that other files of the same folder need; the others follow by folder and name.
 tables/sftp_servers.sql
 tables/imported_files.sql

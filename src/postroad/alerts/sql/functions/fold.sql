@@ -1,4 +1,4 @@
--- Folds reports into episodes and returns how many reports there were.  Lock: the advisory lock of folding, because two
+-- Folds reports into episodes and returns the number of reports.  Lock: the advisory lock of folding, because two
 -- sessions that split a raise from its clear could apply them in the wrong order; then rows of alerts.alert.
 create or replace function alerts.fold() returns bigint
 language plpgsql security definer set search_path from current as $$

@@ -27,7 +27,7 @@ begin
     v_origin := bridge._origin(p_inlet.queue, v_bound.node, v_bound.queue);
     perform pg_advisory_xact_lock(bridge._lock_class(), v_origin);
     select range_agg(int8range(n, n + 1)) into v_ranges from unnest(v_bound.numbers) n;
-    -- A statement of its own, so that it sees what the last holder of the lock has committed.
+    -- A separate statement, so that it sees the commits of the last holder of the lock.
     select range_agg(r) into v_seen from bridge.ledger l cross join unnest(l.numbers) r
     where l.origin_id = v_origin and l.last >= lower(v_ranges) and l.first < upper(v_ranges) and l.numbers && v_ranges;
     if v_seen is not null or (select sum(upper(r) - lower(r)) from unnest(v_ranges) r) < cardinality(v_bound.numbers) then

@@ -1,7 +1,7 @@
 -- A queue of Celery and its queue on the bus.
 --   name           of any length and characters
 --   bus_name       the bus queue of messages without priority; the temporary queue, if it is one
---   levels         the priorities that have a bus queue of their own, <bus_name>_<level>
+--   levels         the priorities that have a separate bus queue, <bus_name>_<level>
 --   message_ttl    x-message-ttl: a message expires after this time
 --   expires_after  x-expires: the queue is deleted when it was not used for this time
 --   used_at        when it was last declared or consumed from; kept for queues with expires_after

@@ -46,8 +46,8 @@ language sql set search_path from current as $$
   returning d.*
 $$;
 
--- Makes dead messages ready for their consumers again, in order of posting, or delays them; resets their attempts and keeps their
--- history; returns how many.  Expired messages stay.
+-- Makes dead messages ready for their consumers again, in order of posting, or delays them; resets their attempts and keeps their history;
+-- returns their number.  Expired messages stay.
 create or replace function mbus.redrive_dead(ids bigint[], delay interval default null) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
@@ -70,7 +70,7 @@ begin
   return v_count;
 end $$;
 
--- Posts dead messages to another queue as mbus.move does; returns how many.  Messages of sagas stay.
+-- Posts dead messages to another queue as mbus.move does; returns their number.  Messages of sagas stay.
 -- Errors: MB001, MB011 payloads differ, MB012 same queue.
 create or replace function mbus.move_dead(ids bigint[], destination text) returns bigint
 language plpgsql security definer set search_path from current as $$
@@ -91,7 +91,7 @@ begin
   return v_count;
 end $$;
 
--- Deletes dead messages; returns how many.  Messages of sagas stay.  Messages that wait for a deleted one treat it as lost.
+-- Deletes dead messages; returns their number.  Messages of sagas stay.  Messages that wait for a deleted one treat it as lost.
 create or replace function mbus.purge_dead(ids bigint[]) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare

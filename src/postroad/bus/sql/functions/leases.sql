@@ -226,7 +226,7 @@ begin
 end $$;
 
 -- For a handler that failed and rolled its transaction back: takes the message and handles it as nack does.
--- Returns 'ready', 'delayed', 'dmq', or 'absent' if the message does not exist any more, is leased or dead.
+-- Returns 'ready', 'delayed', 'dmq', or 'absent' if the message no longer exists, is leased or dead.
 -- Errors: MB001, MB002, MB009 foreign iid, MB012 delay, MB013 role, MB014 isolation, MB025 taken by this transaction.
 create or replace function mbus.reject(
   qname text, cname text, iid text, delay interval default null, error text default null, park boolean default false) returns text

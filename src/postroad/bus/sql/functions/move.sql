@@ -1,5 +1,5 @@
--- Takes up to amt messages of one consumer in a state (or the one with the iid) and posts them to another queue, in
--- one transaction; returns how many.  They get iids of the new queue and keep the old one in header moved_from; a delay that
+-- Takes up to amt messages of one consumer in a state (or the one with the iid) and posts them to another queue, in one transaction;
+-- returns their number.  They get iids of the new queue and keep the old one in header moved_from; a delay that
 -- they were posted with stays in effect, the delay of a retry does not.
 -- Call it again until it returns 0.
 -- Locks: the rows; waits for rows that another transaction holds.

@@ -1,5 +1,5 @@
--- Removes up to amt unread messages of one consumer in a state (or the one with the iid) and returns how many; call it
--- again until it returns 0.  Messages that wait for a purged one treat it as lost: it was removed without being handled.
+-- Removes up to amt unread messages of one consumer in a state (or the one with the iid) and returns their number; call it again until it
+-- returns 0.  Messages that wait for a purged one treat it as lost: it was removed without being handled.
 -- Locks: the rows; waits for rows that another transaction holds.
 -- Errors: MB001, MB002, MB012 state or step of a saga, MB014 isolation.
 create or replace function mbus.purge(

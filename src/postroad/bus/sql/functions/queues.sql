@@ -144,7 +144,7 @@ begin
     raise exception 'queue "%" contains the bungs of sagas that have not ended', qname
       using errcode = 'MB012', hint = 'Wait until they end, or roll them back with mbus.cancel_saga.';
   end if;
-  -- Functions of other queues must not refer to it any more.
+  -- Functions of other queues must no longer refer to it.
   perform mbus._lock_triggers();
   for v_source in delete from mbus.follower f where f.destination_id = v_queue.id returning f.queue_id loop
     perform mbus._refollow(mbus._alter(v_source));

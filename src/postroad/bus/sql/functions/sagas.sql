@@ -170,7 +170,7 @@ begin
   return v_saga.cancelled_at is null;
 end $$;
 
--- Redrives the dead messages of a stuck saga and returns how many.
+-- Redrives the dead messages of a stuck saga and returns their number.
 -- Errors: MB023 no such saga.
 create or replace function mbus.retry_saga(id bigint) returns bigint
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$

@@ -81,7 +81,7 @@ begin
   from mbus._consume_temporary(qname, 'bytea', amt, wait) p;
 end $$;
 
--- Removes the temporary queues of ended sessions, with their messages and followers, and returns how many.  Maintenance does so too.
+-- Removes the temporary queues of ended sessions, with their messages and followers, and returns their number.  Maintenance does the same.
 create or replace function mbus.clear_tempq() returns bigint
 language plpgsql security definer set search_path from current as $$
 declare

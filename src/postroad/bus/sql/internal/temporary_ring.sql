@@ -74,7 +74,7 @@ language sql volatile set search_path from current as $$
   where life > 0 order by life
 $$;
 
--- Takes messages in order of posting, and waits for the first one.  Each table is read with a snapshot of its own, so a message
+-- Takes messages in order of posting, and waits for the first one.  Each table is read with a separate snapshot, so a message
 -- committed between two reads may come after its successor, once, when the ring rotates.  The pauses are real time, and can be
 -- cancelled like any statement.
 create or replace function mbus._await_temporary(p_name text, p_amount integer, p_wait interval) returns setof mbus.parcel

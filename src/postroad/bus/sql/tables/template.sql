@@ -1,4 +1,4 @@
--- Texts of the objects that each queue has of its own; filled by mbus._fill.
+-- The templates of the objects of each queue; filled by mbus._fill.
 create table mbus.template (
   name text primary key,
   body text not null

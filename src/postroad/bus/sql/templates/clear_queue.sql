@@ -1,4 +1,4 @@
--- Deletes expired messages and returns how many; maintenance does so too.  Other messages
+-- Deletes expired messages and returns their number; maintenance does the same.  Other messages
 -- are never touched.
 create or replace function mbus.clear_queue_{queue}() returns bigint
 language plpgsql security definer set search_path from current as $function$

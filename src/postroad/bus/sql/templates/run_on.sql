@@ -1,7 +1,7 @@
 -- Takes up to 100 messages of consumer default and runs a statement with each, as $1 of type mbus.{model}.
 -- Each runs in a subtransaction: an error undoes the work for that message and moves it to the dmq with the error; the others continue.
 -- Returns the number of successful runs.  All in the caller's transaction, and with the caller's rights and search
--- path: hence neither security definer nor a search path of its own.
+-- path: hence neither security definer nor a pinned search path.
 create or replace function mbus.run_on_{queue}(exec text) returns integer
 language plpgsql as $function$
 declare

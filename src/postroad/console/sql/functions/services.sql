@@ -26,7 +26,7 @@ language sql stable set search_path from current as $$
   order by s.host, s.name
 $$;
 
--- Deletes the services of a host that no longer exists; returns how many.  Those of a host that still reports are kept.
+-- Deletes the services of a host that no longer exists; returns their number.  Those of a host that still reports are kept.
 create or replace function console.forget_services(p_host text) returns integer
 language sql set search_path from current as $$
   with forgotten as (

@@ -62,7 +62,7 @@ begin
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
 end $$;
 
--- Removes a reader: nothing waits for it any more; if it returns, it must take a snapshot.  Raises PC008 for an unknown reader, PC010.
+-- Removes a reader: nothing waits for it from now on; if it returns, it must take a snapshot.  Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.remove_reader(p_reader text) returns void
 language plpgsql security definer set search_path from current as $$
 declare

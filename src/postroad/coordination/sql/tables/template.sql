@@ -1,4 +1,4 @@
--- Texts of the objects that each entity has of its own; filled by coordination._fill.
+-- The templates of the objects of each entity; filled by coordination._fill.
 create table coordination.template (
   name text primary key,
   body text not null

@@ -1,4 +1,4 @@
--- The running servers.  Each holds a lock in a session of its own (exchange.hold); a server whose lock is free has ended.
+-- The running servers.  Each holds a lock in a separate session (exchange.hold); a server whose lock is free has ended.
 create table exchange.member (
   epoch      bigint primary key,
   holder     text not null,

@@ -1,4 +1,4 @@
--- A message or a reply: one file.  `folder` is where the file belongs, null: nowhere any more, or it is missing.
+-- A message or a reply: one file.  `folder` is where the file belongs; null: it was removed, or it is missing.
 -- In Error or nowhere while its process is open, or done: its file was found to be bad, and is in quarantine.
 create table exchange.message (
   number       bigint generated always as identity primary key,

@@ -57,7 +57,7 @@ begin
       select from intake.sightings g where g.server_id = p_server_id and g.path_digest = sha256(p) limit 1) g)];
 end $$;
 
--- Inserts the sightings of these paths that are complete by the server's rules into imported_files and returns how many.
+-- Inserts the sightings of these paths that are complete by the server's rules into imported_files and returns their number.
 -- p_paths: null for all sightings of the server.
 -- Locks: the server's row, so that two discoverers number the versions of a file one after the other.
 create or replace function intake.promote(p_server_id integer, p_paths bytea[] default null) returns integer
