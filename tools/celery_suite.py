@@ -54,6 +54,7 @@ FILES = (
     "test_loader",
     "test_upgrade",
     "test_logfile_format",
+    "test_security",
 )
 # Tests that connect to Redis whatever the result backend is.
 NEEDS_REDIS = (

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 import postroad
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 DEVELOPMENT = {"dev"}
 

@@ -75,7 +75,8 @@ def test_a_worker_handles_retries_and_stops(
         bus.post_many("orders", [{"number": 1, "fails": False}, {"number": 2, "fails": True}])
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(os.environ))
         try:
-            wait_until(lambda: "ready" in lines(), what=f"the worker ready: {lines()}")
+            # Java compiles the source first.
+            wait_until(lambda: "ready" in lines(), what="the worker ready", timeout_seconds=120)
             wait_until(lambda: bus.maintain() is not None and len(lines()) == 3, what="two orders")
             bus.post("orders", {"number": 3, "fails": False})
             wait_until(lambda: len(lines()) == 4, what="the third order")

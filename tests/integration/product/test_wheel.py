@@ -45,7 +45,7 @@ with Bus(sys.argv[1]) as bus:
     print([message.data for message in bus.consume("orders")])
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def run(*command: object, **environment: str) -> str:
