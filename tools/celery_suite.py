@@ -101,6 +101,7 @@ def sources(celery: str) -> Path:
 
 
 Results = dict[str, str]
+OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 
 
 def run(broker: str, backend: str, arguments: list[str], reports: Path) -> Results:
@@ -126,18 +127,20 @@ def run(broker: str, backend: str, arguments: list[str], reports: Path) -> Resul
 
 
 def outcomes(file: str, report: Path) -> Results:
-    """Return the outcome of each test of a report: passed, skipped or failed."""
+    """Return the outcome of each test of a report, one of OUTCOMES."""
     results: Results = {}
     module = file.removesuffix(".py").replace("/", ".")
     for case in ElementTree.parse(report).iter("testcase"):
         classes = case.get("classname", "").removeprefix(module).removeprefix(".")
         name = "::".join(filter(None, [file, *classes.split("."), case.get("name")]))
-        kinds = {child.tag for child in case}
+        kinds = {child.get("type") if child.tag == "skipped" else child.tag for child in case}
         if kinds & {"failure", "error"}:
             results[name] = "failed"
+        elif "pytest.xfail" in kinds:
+            results[name] = "xfailed"
         else:
             # A test whose teardown fails is there twice.
-            results.setdefault(name, "skipped" if "skipped" in kinds else "passed")
+            results.setdefault(name, "skipped" if "pytest.skip" in kinds else "passed")
     return results
 
 
@@ -207,7 +210,7 @@ def main() -> None:
     failed = [test for test, outcome in results.items() if outcome == "failed"]
     other = run_on("rabbitmq", failed) if options.compare and failed else {}
     counts = Counter(results.values())
-    total = ", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "skipped"))
+    total = ", ".join(f"{counts[each]} {each}" for each in OUTCOMES)
     print(f"\nCelery {version('celery')} on {options.broker}: {total}")
     for test in failed:
         print(f"failed: {test}" + (f" (on rabbitmq: {other[test]})" if test in other else ""))
