@@ -1,7 +1,7 @@
 """Consuming: take messages when they are due, deliver them, acknowledge or reject them.
 
 Notices arrive on the connection's own session; the heartbeat of the leases and the upkeep run
-beside it, each with a separate session. `poll` is called by one thread at a time;
+beside it in one thread, each with a separate session. `poll` is called by one thread at a time;
 acknowledgements may come from any.
 
 A message that cannot be decoded is dead-lettered. So is one whose handler raises in the event loop
@@ -30,7 +30,6 @@ from postroad.broker.upkeep import Upkeep
 from postroad.broker.watch import Taken, Watch
 from postroad.bus import BusError, Lease, calls
 from postroad.bus.measures import Measures
-from postroad.service import LoopThread
 
 logger = logging.getLogger(__name__)
 
@@ -50,15 +49,13 @@ class Consumption:
         self._link = link
         self._routes = routes
         self._ttl_text = f"{ttl.total_seconds()} seconds"
-        self._leases = Leases(dsn, ttl)
-        self._dsn = dsn
-        self._upkeep: LoopThread | None = None
+        self._measures: dict[str, Measures] = {}
+        self._leases = Leases(dsn, ttl, Upkeep(dsn, self._measures))
         self._is_listening = False
         self._watches: dict[str, Watch] = {}
         self._guard = threading.Lock()
         # Token, and the reason to dead-letter the message; None returns it to its queue.
         self._refused: list[tuple[int, str | None]] = []
-        self._measures: dict[str, Measures] = {}
         self._rechecked = 0.0
 
     def watch(
@@ -75,9 +72,8 @@ class Consumption:
             self._is_listening = True
         self._watches[consumer_tag] = Watch(channel, queue, route, deliver)
         # A client that only waits for a reply leaves maintenance to the workers.
-        if self._upkeep is None and not route.is_temporary:
-            self._upkeep = LoopThread(Upkeep(self._dsn, self._measures))
-            self._upkeep.start()
+        if not route.is_temporary:
+            self._leases.begin()
 
     def unwatch(self, consumer_tag: str) -> None:
         """Stop a consumer."""
@@ -87,13 +83,6 @@ class Consumption:
                 watch.taken.clear()
             if watch.is_awaited and not self._link.is_closed:
                 self._link.run_prepared(UNAWAIT, str(watch.route.id))
-        if all(each.route.is_temporary for each in self._watches.values()):
-            self._end_upkeep()
-
-    def _end_upkeep(self) -> None:
-        upkeep, self._upkeep = self._upkeep, None
-        if upkeep is not None:
-            upkeep.stop()
 
     def is_watched(self, queue: str) -> bool:
         """Return whether this connection consumes from the queue."""
@@ -112,7 +101,6 @@ class Consumption:
             self.flush()
         finally:
             self._leases.close()
-            self._end_upkeep()
 
     def seconds_to_poll(self) -> float:
         """Return the seconds until a consumer polls without a notice."""

@@ -1,8 +1,9 @@
 """The leases of one consuming connection, kept by `postroad.lease`.
 
 The holder has its own thread and session, because a task may occupy the loop of a worker
-(pool `solo`). Acks come from any thread and are sent with the next poll of the loop; the holder
-sends those that wait longer than the ack delay.
+(pool `solo`). The upkeep shares its event loop: with gevent and eventlet all threads are one
+thread of the system, which can have only one loop. Acks come from any thread and are sent with the
+next poll of the loop; the holder sends those that wait longer than the ack delay.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from postroad.bus.reconnect import SURVIVABLE
 from postroad.bus.session import run_async
 from postroad.lease import Holder, Keeper, lost_tokens
 from postroad.postgres.connections import connect_async
-from postroad.service import LoopThread
+from postroad.service import LoopThread, Service
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +41,13 @@ Held = dict[int, Lease]
 class Leases(Holder[int, Lease]):
     """Leases by token: held while the task runs, acked in batches."""
 
-    def __init__(self, dsn: str, ttl: timedelta = LEASE_DEFAULT) -> None:
+    def __init__(self, dsn: str, ttl: timedelta, upkeep: Service) -> None:
         keeper: Keeper[int, Lease] = Keeper(ttl, ack_delay=ACK_DELAY, ack_batch=ACK_BATCH)
         # Nothing is done about a lost lease: a task cannot be cancelled here, its ack is dropped.
         extend, lose, ack = self._extend_all, lambda _: None, self._ack_all
         super().__init__(keeper, extend, lose, transient=SURVIVABLE, ack=ack)
         self._dsn = dsn
+        self._upkeep = upkeep
         self._owner = os.getpid()
         self._connection: AsyncConnection | None = None
         self._thread = LoopThread(self)
@@ -53,10 +55,14 @@ class Leases(Holder[int, Lease]):
 
     # Called by the worker's event loop.
 
+    def begin(self) -> None:
+        """Start the holder and the upkeep; a second call does nothing."""
+        self._thread.start()
+
     def hold(self, leases: Iterable[Lease], since: float) -> None:
         """Extend these leases from now on; `since` is the time before the lease call."""
         self.claim(((lease.token, lease) for lease in leases), since)
-        self._thread.start()
+        self.begin()
 
     def check(self) -> None:
         """Raise the error of a holder that has failed: its leases are no longer extended."""
@@ -86,7 +92,7 @@ class Leases(Holder[int, Lease]):
         self.acked(finished, late)
 
     def close(self) -> None:
-        """Stop extending; leases that are still held expire."""
+        """Stop extending, and the upkeep; leases that are still held expire."""
         if self._owner == os.getpid():
             self._thread.request_stop()
             self._thread.wait_for_end(END_TIMEOUT_SECONDS)
@@ -94,8 +100,9 @@ class Leases(Holder[int, Lease]):
     # Runs in the thread of the holder.
 
     async def run(self) -> None:
-        """Keep the leases until stopped."""
+        """Keep the leases and do the upkeep until stopped."""
         try:
+            await self.supervise(self._upkeep)
             await super().run()
         finally:
             if self._connection is not None:
