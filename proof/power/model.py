@@ -55,11 +55,15 @@ class State:
         return found.hexdigest()
 
 
-def states(recording: Recording, rule: Rule) -> Iterator[State]:
-    """Yield every state once: each pair of a tree and the promises before the power loss."""
+def states(recording: Recording, rule: Rule, *, is_end_only: bool = False) -> Iterator[State]:
+    """Yield every state once: each pair of a tree and the promises before the power loss.
+
+    With `is_end_only` the power is lost after the last operation, else after each of them.
+    """
     seen: set[str] = set()
     journal = _Journal(recording, rule)
-    for crashed_at in range(len(recording.operations) + 1):
+    end = len(recording.operations)
+    for crashed_at in (end,) if is_end_only else range(end + 1):
         for state in journal.states_at(crashed_at):
             if (key := state.key) not in seen:
                 seen.add(key)

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["CALLS", "ROOT_INODE", "Operation", "Recording", "Tree", "record"]
+__all__ = [
+    "CALLS",
+    "MAX_STRING_BYTES",
+    "ROOT_INODE",
+    "Operation",
+    "Reader",
+    "Recording",
+    "Tree",
+    "record",
+]
 
 CALLS = (
     *("openat", "write", "pwrite64", "ftruncate", "fsync", "fdatasync"),
@@ -174,24 +183,25 @@ def record(
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
-    return Recording(tree, tuple(_Reader(root, promises, tree).operations(output)))
+    return Recording(tree, tuple(Reader(root, promises, tree).operations(output)))
 
 
-class _Reader:
+class Reader:
     """Turns the lines of strace into operations, and follows names, inodes and offsets."""
 
-    def __init__(self, root: Path, promises: Path, tree: Tree) -> None:
+    def __init__(self, root: Path, promises: Path | None, tree: Tree) -> None:
         self._root = f"{root}/"
         self._promises = str(promises)
         self._before = tree
-        self._tree = tree.copy()
+        self.tree = tree.copy()
         self._offsets: dict[str, int | None] = {}
         self._next = tree.new_inode()
 
     def operations(self, output: Path) -> Iterator[Operation]:
+        """Yield the operations of one file of strace; `tree` is what they have led to."""
         for call, arguments, result, opened in _calls(output):
             for operation in self._read(call, arguments, result, opened):
-                operation.apply(self._tree)
+                operation.apply(self.tree)
                 yield operation
 
     def _read(
@@ -201,7 +211,7 @@ class _Reader:
             yield from self._open(arguments, result, opened)
         elif call in ("write", "pwrite64", "ftruncate", "fsync", "fdatasync"):
             yield from self._change(call, arguments, result)
-        else:
+        elif call.startswith(("rename", "unlink", "mkdir", "link", "rmdir")):
             paths = [self._inside(path) for path in _paths(arguments)]
             inside = [path for path in paths if path]
             if len(inside) != len(paths):
@@ -216,14 +226,14 @@ class _Reader:
         if inside is None or "O_DIRECTORY" in arguments[2]:
             return
         flags = arguments[2].split("|")
-        inode = self._tree.find(inside)
+        inode = self.tree.find(inside)
         if inode is None:
             if "O_CREAT" not in flags:
                 raise ValueError(f"{inside} was not recorded")
-            folder, name = self._tree.parent(inside)
+            folder, name = self.tree.parent(inside)
             inode = self._new_inode()
             yield Operation("name", f"create {inside}", names=((folder, name, inode),))
-        elif "O_TRUNC" in flags and self._tree.files.get(inode):
+        elif "O_TRUNC" in flags and self.tree.files.get(inode):
             yield Operation("truncate", f"empty {inside}", inode)
         self._offsets[f"{result}<{opened}"] = None if "O_APPEND" in flags else 0
 
@@ -241,8 +251,8 @@ class _Reader:
                 facts = " ".join(str(fact) for fact in promised.values() if len(str(fact)) < 40)
                 yield Operation("promise", f"promise {facts}", data=data)
         inside = self._inside(path)
-        inode = None if inside is None else self._tree.find(inside)
-        if inode is None or match is None or (inode in self._tree.folders and "sync" not in call):
+        inode = None if inside is None else self.tree.find(inside)
+        if inode is None or match is None or (inode in self.tree.folders and "sync" not in call):
             return
         if "sync" in call:
             yield Operation("sync", f"{call} {inside or 'the root'}", inode)
@@ -253,14 +263,14 @@ class _Reader:
             key = f"{match[1]}<{match[2]}"
             offset = int(arguments[3]) if call == "pwrite64" else self._offsets[key]
             if offset is None:
-                offset = len(self._tree.files.get(inode, b""))
+                offset = len(self.tree.files.get(inode, b""))
             elif call == "write":
                 self._offsets[key] = offset + result
             text = f"write {len(data)} bytes to {inside}"
             yield Operation("write", text, inode, offset=offset, data=data)
 
     def _rename(self, call: str, paths: list[str]) -> Iterator[Operation]:
-        folder, name = self._tree.parent(paths[0])
+        folder, name = self.tree.parent(paths[0])
         names: tuple[tuple[int, str, int | None], ...]
         made = -1
         if call.startswith("mkdir"):
@@ -269,24 +279,24 @@ class _Reader:
         elif call.startswith(("unlink", "rmdir")):
             names = ((folder, name, None),)
         else:
-            inode = self._tree.find(paths[0])
-            target_folder, target = self._tree.parent(paths[1])
+            inode = self.tree.find(paths[0])
+            target_folder, target = self.tree.parent(paths[1])
             names = ((target_folder, target, inode),)
             if call.startswith("rename"):
                 # Two names of one file: nothing happens.
-                if self._tree.find(paths[1]) == inode:
+                if self.tree.find(paths[1]) == inode:
                     return
                 names = ((folder, name, None), *names)
         yield Operation("name", f"{call} {' '.join(paths)}", made, names=names)
 
     def _copied(self, copied: str, to: str, files: list[str]) -> Operation:
-        folder, name = self._tree.parent(to)
+        folder, name = self.tree.parent(to)
         made = self._new_inode()
-        for tree in (self._before, self._tree):
+        for tree in (self._before, self.tree):
             tree.folders[made] = {}
         for file in files:
             inode = self._new_inode()
-            for tree in (self._before, self._tree):
+            for tree in (self._before, self.tree):
                 tree.folders[made][file] = inode
                 tree.files[inode] = Path(copied, file).read_bytes()
         return Operation("name", f"another process makes {to}", made, ((folder, name, made),))

@@ -12,6 +12,7 @@ import pytest
 
 from proof.power import SUBJECTS, check, planted, record_subject, work_folder
 from proof.power.checks import Subject
+from proof.power.exchange import STEPS, moment, servers, usual_end, violations
 from proof.power.model import RULES, Rule, states
 from proof.power.trace import ROOT_INODE, Operation, Recording, Tree
 
@@ -21,6 +22,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
 ]
 FILE, FOLDER = 1, 2
+INTAKE = next(each for each in STEPS if each.name == "intake")
 
 
 @pytest.fixture
@@ -50,6 +52,31 @@ def test_a_missing_fsync_is_found(subject: Subject, folder: Path) -> None:
     assert without
     for text, new_states in without:
         assert check(subject, new_states, folder, 1).violations, text
+
+
+def test_a_message_survives_what_a_power_loss_leaves_of_the_exchange(folder: Path) -> None:
+    with (
+        servers(folder) as (server, fork_server),
+        moment(server, fork_server, INTAKE, ("renameat", 1)) as at,
+    ):
+        assert at is not None
+        found = at.states()
+        assert len(found) > 1
+        usual: list[str] = []
+        for state in found:
+            assert violations(server, at, state, usual) == []
+
+
+def test_a_missing_fsync_of_the_exchange_is_found(folder: Path) -> None:
+    with (
+        servers(folder) as (server, fork_server),
+        moment(server, fork_server, INTAKE) as at,
+    ):
+        assert at is not None
+        # The content of a message that was accepted, and its name.
+        usual = usual_end(server, at)
+        for text, found in list(at.planted())[-2:]:
+            assert any(violations(server, at, state, usual) for state in found), text
 
 
 def test_a_subject_that_cannot_be_opened_is_a_violation(folder: Path) -> None:
