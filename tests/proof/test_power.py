@@ -22,7 +22,9 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
 ]
 FILE, FOLDER = 1, 2
-INTAKE = next(each for each in STEPS if each.name == "intake")
+INTAKE, UPLOAD = (
+    next(each for each in STEPS if each.name == name) for name in ("intake", "API_3 upload")
+)
 
 
 @pytest.fixture
@@ -64,6 +66,18 @@ def test_a_message_survives_what_a_power_loss_leaves_of_the_exchange(folder: Pat
         assert len(found) > 1
         usual: list[str] = []
         for state in found:
+            assert violations(server, at, state, usual) == []
+
+
+def test_a_description_that_was_being_written_is_written_again(folder: Path) -> None:
+    with (
+        servers(folder) as (server, fork_server),
+        # The content of the upload is written in one call, its description by the next.
+        moment(server, fork_server, UPLOAD, ("fsync", 2)) as at,
+    ):
+        assert at is not None
+        usual: list[str] = []
+        for state in at.states():
             assert violations(server, at, state, usual) == []
 
 

@@ -173,5 +173,6 @@ def _move_head(storage: Storage, move: Move, source: str | None) -> None:
     if not storage.exists(move.database, move.folder, move.head):
         head = {key: getattr(move, key) for key in ("media_type", "size", "sha256")}
         text = json.dumps({"file": move.name, **head}, indent=2) + "\n"
-        with contextlib.suppress(FileExistsError):
-            storage.write(move.database, move.folder, move.head, text.encode())
+        temporary = storage.temporary_name()
+        storage.write(move.database, move.folder, temporary, text.encode())
+        storage.rename(move.database, (move.folder, temporary), (move.folder, move.head))
