@@ -62,6 +62,8 @@ seconds | diverged standbys are copied |
 fixed; `tests/chaos/test_failover.py` |
 | a key file, an imported object or the data directory missing after a power loss | files were \
 synced, new folders and names were not | both are; `tests/proof/test_power.py` |
+| an empty description beside an uploaded reply | it was written under its final name, and kept \
+when a kill or a power loss cut it | written aside and renamed; `tests/proof/test_power.py` |
 | writes rejected for as long as a connection led to a demoted server | journals and Celery kept \
 that connection | fixed; `tests/chaos/test_demoted.py` |
 | a lost message in `consume_after` | the model undid a committed take | model fixed, with a test |
