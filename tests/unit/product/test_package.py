@@ -45,7 +45,9 @@ def test_the_sql_of_a_room_is_read_without_the_room() -> None:
     code = "import sys\nfrom postroad.cli.components import SCHEMAS\n"
     code += "from postroad.postgres.manifest import read_manifest\n"
     code += "assert all(read_manifest(schema).files for schema in SCHEMAS)\n"
-    code += "print([schema.package for schema in SCHEMAS if schema.package in sys.modules])"
+    # The bus declares its own schema, and needs only the driver.
+    code += "names = {schema.package for schema in SCHEMAS} - {'postroad.bus'}\n"
+    code += "print(sorted(names & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
