@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,8 +48,8 @@ def run(lab: Lab) -> Findings:
     try:
         with _serving(lab, root) as server:
             found = _measure(lab, root, *server)
-        with _serving(lab, root, WORKERS) as (port, _):
-            _measure_workers(lab, root, port, found)
+        with _serving(lab, root, WORKERS) as server:
+            _measure_workers(lab, root, *server, found)
         with _with_store(lab, root) as (other, environment):
             found.figures += _measure_store(lab, other, root, environment)
         return found
@@ -127,14 +127,18 @@ def _share(what: str, rates: Rates) -> Figure:
     )
 
 
-def _measure_workers(lab: Lab, root: Path, port: int, found: Findings) -> None:
+def _measure_workers(lab: Lab, root: Path, port: int, pid: int, found: Findings) -> None:
     """Measure intake and cycles with several server processes."""
     tokens = [_token(lab, f"w{n}") for n in range(CLIENTS)]
     name = f"{WORKERS} processes"
     rates = _intake(lab, root, port, tokens, name)
     cycles = lab.scaled(CYCLES / CLIENTS, 5)
     _load(lab, port, "fill", cycles, tokens)
+    before = _milliseconds(lab, pid)
     cycle_rate = CLIENTS * cycles / _load(lab, port, "cycle", cycles, tokens)
+    spent = [
+        (b - a) / (CLIENTS * cycles) for a, b in zip(before, _milliseconds(lab, pid), strict=True)
+    ]
     lab.report("cycles of several processes")
     alone, bare = median(found.raw["rates"], "one process"), median(rates, "bare disk")
     found.figures += [
@@ -154,8 +158,32 @@ def _measure_workers(lab: Lab, root: Path, port: int, found: Findings) -> None:
             unit="/s",
             bar=at_least(600),
         ),
+        Figure(
+            "processor time of a cycle, servers",
+            f"{spent[0]:.1f} ms",
+            f"PostgreSQL {spent[1]:.1f} ms",
+        ),
     ]
     found.raw["rates of several processes"] = rates
+    found.raw["cycle_ms"] = spent
+
+
+def _milliseconds(lab: Lab, pid: int) -> tuple[float, float]:
+    """Return the processor time of a server with its workers, and of the database's sessions."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
+    sessions = lab.connection.execute(
+        "select pid from pg_stat_activity"
+        " where datname = current_database() and backend_type = 'client backend'"
+    ).fetchall()
+    return _spent([pid, *children]), _spent([session for (session,) in sessions])
+
+
+def _spent(pids: Sequence[int | str]) -> float:
+    found = 0.0
+    for pid in pids:
+        figures = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        found += (int(figures[11]) + int(figures[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def _measure_store(lab: Lab, other: Lab, root: Path, environment: dict[str, str]) -> list[Figure]:
