@@ -94,6 +94,7 @@ def test_limits_of_a_consumer_are_set_and_one_is_changed_then_removed(
     assert limits() == [(None, 1, 5, "partner", None, 1)]
 
 
+@pytest.mark.timeout(240)
 @LANGUAGES
 def test_retention_track_and_schema_of_a_queue_are_set_changed_and_ended(
     open_page: OpenPage, bus: Bus, console: RunningConsole, queue: str, language: str, width: int
