@@ -188,6 +188,7 @@ BACK = {
         drop view intake.server_status;
         drop view intake.file_list;
         drop table intake.listings;
+        create index sightings_scan_idx on intake.sightings (server_id, scan);
         drop index intake.imported_files_by_name_idx;
         alter table intake.imported_files drop column traceparent, drop column lost_workers;
         alter table intake.imported_files drop column same_as;

@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 QUEUE = "intake"
 TRANSFER_QUEUE = "intake_transfers"
 ORPHANS_INTERVAL = timedelta(hours=1)
-# Prefetched messages need no limit below that of RabbitMQ: a lost one is restored from the journal.
-PREFETCH = 1
 PR_SET_PDEATHSIG = 1
 
 
@@ -62,17 +60,11 @@ def create_app(context: IntakeContext) -> Celery:
         task_default_queue=QUEUE,
         # Separate queues: transfers that take hours must not delay the scans of other servers.
         task_routes={name: {"queue": TRANSFER_QUEUE} for name in transfers},
-        task_acks_late=True,
-        task_reject_on_worker_lost=True,
-        task_ignore_result=True,
-        task_store_errors_even_if_ignored=False,
-        task_serializer="json",
         accept_content=["json"],
         timezone="UTC",
-        worker_prefetch_multiplier=PREFETCH,
+        worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         # RabbitMQ closes the channel of a task that runs longer than its consumer_timeout.

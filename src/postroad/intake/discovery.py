@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import cast
 
 from psycopg.types.json import Jsonb
 
@@ -98,4 +97,5 @@ def _hold(engine: Engine, server_id: int, scan: int, since: float) -> Holder[int
 async def _record(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> list[int]:
     rows = [(one.path, shown_name(one.path), one.size, one.mtime, one.done_for) for one in page]
     columns = map(list, zip(*rows, strict=True))
-    return cast("list[int]", await engine.journal.change("see", server_id, scan, *columns))
+    counts: list[int] = await engine.journal.change("see", server_id, scan, *columns)
+    return counts

@@ -23,9 +23,8 @@ from postroad.intake.rules import Rules
 from postroad.intake.source import Source, answering, encoded, size_and_mtime
 from postroad.postgres.calls import Row
 
-# A page ends at a name with a certain checksum, so that a new file changes only its own page.
-MIN_PAGE_FILES, MAX_PAGE_FILES = 500, 2000
-PAGE_END = 512
+# On average: a page ends at a name with a certain checksum, so a new file changes only its own.
+PAGE_FILES = 1000
 # OpenSSH returns this many entries in one response.
 PIECE_ENTRIES = 100
 MAX_PROBLEMS = 20
@@ -78,9 +77,7 @@ class Listing:
                         if done_for is not None or rules.is_wanted(path):
                             page.append(Entry(path, *size_and_mtime(attributes), done_for))
                             self.files += done_for is None
-                    if len(page) >= MIN_PAGE_FILES and (
-                        not crc32(name) % PAGE_END or len(page) >= MAX_PAGE_FILES
-                    ):
+                    if len(page) >= 2 * PAGE_FILES or (page and not crc32(name) % PAGE_FILES):
                         yield page
                         page = []
             except RemoteFileError as failure:
@@ -122,7 +119,6 @@ class Listing:
 
 def digest_of(page: list[Entry]) -> bytes:
     """Return a digest of everything that is recorded about the files of a page."""
-    # No path contains a zero byte.
     rows = (b"%b\0%d\0%d\0%b\0" % (e.path, e.size, e.mtime, e.done_for or b"") for e in page)
     return blake2b(b"".join(rows), digest_size=16).digest()
 

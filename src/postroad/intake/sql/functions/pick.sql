@@ -25,8 +25,7 @@ begin
     into v_free, v_queued
   from intake.imported_files f
   where f.server_id = p_server_id and f.lease_until > intake.now() and f.status in ('discovered', 'downloading');
-  -- All servers share one queue of tasks.  One with many connections has no more batches in it than workers are busy (4 at least),
-  -- so that it does not delay the others; when a batch ends, the next ones are queued.
+  -- All servers share one queue of tasks: more queued batches than there are busy workers would only delay other servers.
   if v_server.max_connections > 4 then
     v_free := least(v_free, greatest(4, (
       select count(distinct f.lease_token) from intake.imported_files f

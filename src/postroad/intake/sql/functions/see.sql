@@ -12,7 +12,7 @@ declare
   v_again bigint[];
 begin
   perform intake._server(p_server_id);
-  -- Row by row (limit 1): a join would read all rows of the server while the statistics are those of a small table.
+  -- Subqueries per row here and in promote: a join reads all rows of the server while the statistics are of a small table.
   with page as (
     select distinct on (p.digest) p.*, f.id, f.status in ('vanished', 'superseded') and f.upload_id is null as is_gone
     from (select u.*, sha256(u.path) as digest, sha256(u.declares) as done_for
@@ -51,35 +51,27 @@ begin
   -- A done-file may be on another page than its file.
   v_count := case when v_count = 0 then 0 else intake.promote(p_server_id, array(
     select coalesce(u.done_for, u.path) from unnest(p_paths, p_done_for) u(path, done_for))) end;
-  return array[v_count, (
-    select count(*) from unnest(p_paths) p
-    cross join lateral (
-      select from intake.sightings g where g.server_id = p_server_id and g.path_digest = sha256(p) limit 1) g)];
+  return array[v_count, (select count(*) from unnest(p_paths) p where (
+    select true from intake.sightings g where g.server_id = p_server_id and g.path_digest = sha256(p)))];
 end $$;
 
 -- Inserts the sightings of these paths that are complete by the server's rules into imported_files and returns their number.
--- p_paths: null for all sightings of the server.
 -- Locks: the server's row, so that two discoverers number the versions of a file one after the other.
-create or replace function intake.promote(p_server_id integer, p_paths bytea[] default null) returns integer
+create or replace function intake.promote(p_server_id integer, p_paths bytea[] default '{}') returns integer
 language plpgsql set search_path from current as $$
 declare
   v_server intake.sftp_servers := intake._server(p_server_id);
   v_ids    bigint[];
-  v_digests bytea[] := array(select sha256(p) from unnest(p_paths) p);
 begin
-  if p_paths is null then
-    v_digests := array(select g.path_digest from intake.sightings g where g.server_id = p_server_id);
-  end if;
   with whole as (
     delete from intake.sightings g
-    using unnest(v_digests) d
-    cross join lateral (
-      select s.ctid from intake.sightings s where s.server_id = p_server_id and s.path_digest = d limit 1) s
-    where g.ctid = s.ctid and g.done_for is null and g.looks >= v_server.looks
+    where g.ctid = any (array(
+        select (select s.ctid from intake.sightings s where s.server_id = p_server_id and s.path_digest = sha256(p))
+        from unnest(p_paths) p))
+      and g.done_for is null and g.looks >= v_server.looks
       and g.unchanged_since + v_server.minimum_age <= intake.now()
-      and (v_server.done_suffix is null or exists (
-        select from intake.sightings d
-        where d.server_id = p_server_id and d.done_for = g.path_digest))
+      and (v_server.done_suffix is null or (
+        select true from intake.sightings d where d.server_id = p_server_id and d.done_for = g.path_digest limit 1))
     returning g.*)
   , made as (
     insert into intake.imported_files (server_id, filename, path, filesize, mtime, version, created_at, next_try_at)

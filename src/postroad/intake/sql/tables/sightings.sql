@@ -16,4 +16,3 @@ create table intake.sightings (
   primary key (server_id, path_digest)
 );
 create index sightings_done_idx on intake.sightings (server_id, done_for) where done_for is not null;
-create index sightings_scan_idx on intake.sightings (server_id, scan);

@@ -1,0 +1,2 @@
+-- breaks older: no
+drop index intake.sightings_scan_idx;
