@@ -153,12 +153,14 @@ def serve(
     with application.database() as dsn:
         installed(application, dsn)
         settings = application.settings.exchange.override(host=host, port=port)
-        root = root or exchange_root(application)
+        option, root = root, root or exchange_root(application)
         server: ExchangeServer | Workers
         if workers is not None and workers > 1:
             host = settings.host
             listeners = listen_shared(host, settings.port, workers)
-            given = {"--root": root, "--host": host, "--tls-cert": tls_cert, "--tls-key": tls_key}
+            # Workers that replace others read the settings again.
+            option = option if application.settings.exchange.root else root
+            given = {"--root": option, "--host": host, "--tls-cert": tls_cert, "--tls-key": tls_key}
             options = [str(part) for pair in given.items() if pair[1] for part in pair]
             arguments = ["exchange", "serve", *options]
             url = f"{'https' if http.tls_cert else 'http'}://{host}:{listeners[0].getsockname()[1]}"
