@@ -135,7 +135,8 @@ BACK = {
         drop view exchange.process_list, exchange.message_list, exchange.server_list;
         alter table exchange.message drop column object cascade;
         drop table exchange.member cascade;
-        alter table exchange.server drop column sweeper, drop column runs;
+        alter table exchange.server drop column sweeper, drop column runs,
+          drop column second_root_id, drop column second_root_path, drop column is_migrating;
         drop function exchange.tick;
         create function exchange.tick(bigint, double precision) returns void language sql as '';
         drop function exchange.report_running;

@@ -240,6 +240,8 @@ def check(
         print_records(findings, as_json=as_json)
     else:
         click.echo("rows and folders agree")
+    if not as_json and (found := exchange_run(application, status.migration)):
+        click.echo(_migration_text(found))
     if any(not one.is_fixed or one.kind in ("missing", "changed") for one in findings):
         raise click.exceptions.Exit(1)
 
@@ -272,7 +274,33 @@ def export_files(
         raise click.exceptions.Exit(1)
 
 
+@command(exchange)
+def migration(application: Application, as_json: bool) -> None:
+    """Show what is left in the second store of a migration.
+
+    Example: postroad exchange migration --json
+    """
+    found = exchange_run(application, status.migration)
+    print_result(found, _migration_text(found), as_json=as_json)
+
+
+def _migration_text(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "there is one store, and no migration"
+    there = found["second_root"]
+    if writing := found["writing_to_second_root"]:
+        return f"copying waits for servers that write to {there}: {', '.join(writing)}"
+    if not found["files"]:
+        return f"nothing is left in {there}: exchange.second_root may be removed from the settings"
+    left = f"{found['files']} files ({found['bytes']} bytes) are left in {there}"
+    return f"{left}, and copied to {found['root']}"
+
+
 def _storage(application: Application, root: Path | str | None) -> Storage:
-    """Return the storage of a root, by default of the one that was served last."""
-    served = exchange_run(application, status.server)["root_path"]
-    return open_storage(root or served or exchange_root(application), application.settings.exchange)
+    """Return the storage of a root, by default of what was served last."""
+    facts = exchange_run(application, status.server)
+    root = root or facts["root_path"] or exchange_root(application)
+    known = [facts["root_path"], facts["second_root_path"]] if facts["is_migrating"] else []
+    is_store = str(root).startswith("s3://")
+    second = next((one for one in known if one.startswith("s3://") != is_store), None)
+    return open_storage(root, application.settings.exchange, second)

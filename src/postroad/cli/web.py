@@ -104,7 +104,9 @@ def _components(context: PartContext, opened: contextlib.AsyncExitStack) -> Comp
     return Components(
         restart=context.restart,
         logs=context.logs,
-        exchange=open_storage(exchange_root(application), settings.exchange),
+        exchange=open_storage(
+            exchange_root(application), settings.exchange, settings.exchange.second_root
+        ),
         bridge_addresses=Addresses.of(context.dsn, settings.bridge),
         coordination={part: DirectConnections(getattr(databases, part)) for part in NAMES},
         vault=intake.vault,

@@ -109,8 +109,9 @@ def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
         server = cursor.execute(status.SERVER).fetchone() or {}
     known, path = server["root_id"], server["root_path"]
     hint = f"give --root what the server uses: {path}" if path else None
-    if known is not None and storage.root_name() != known:
-        raise RootForeign(f"{storage.address} is not the root of this journal", hint=hint)
+    for store in storage.stores if known is not None else ():
+        if store.root_name() not in (known, server["second_root_id"]):
+            raise RootForeign(f"{store.address} is not the root of this journal", hint=hint)
     if server["is_serving"] and not storage.is_in_use():
         raise RootForeign(
             f"the server {server['holder']} does not serve from {storage.address}", hint=hint
@@ -138,7 +139,7 @@ def _found(
             yield found, partial(_fix, connection, storage, move)
     put_aside = partial(_put_aside, storage)
     # With an object store, folders exist only in the rows.
-    for folder in () if storage.objects else FOLDERS:
+    for folder in FOLDERS if storage.has_folders else ():
         for name in storage.names(database, folder):
             if (folder, name) not in expected and name not in temporaries:
                 found = _unlisted(storage, database, folder, name)
@@ -187,7 +188,7 @@ def _compare(storage: Storage, move: Move) -> Finding | None:
         try:
             size, digest = storage.digest(database, folder, move.stored_name)
         except FileNotFoundError:
-            for other in FOLDERS:
+            for other in () if move.object else FOLDERS:
                 if other != folder and storage.exists(database, other, name):
                     return Finding("moved", database, other, name, f"belongs into {folder}")
             if move.temporary and storage.exists(database, folder, move.temporary):
@@ -206,9 +207,10 @@ def _compare(storage: Storage, move: Move) -> Finding | None:
 def _is_still_so(connection: Connection[Any], move: Move) -> bool:
     """Return whether the row is unchanged; otherwise the server was moving the file."""
     row = connection.execute(
-        "select m.folder, m.state from exchange.message m where m.number = %s", (move.number,)
+        "select m.folder, m.state, m.object from exchange.message m where m.number = %s",
+        (move.number,),
     ).fetchone()
-    return row is not None and row == (move.folder, move.state) and move.folder != "Error"
+    return row == (move.folder, move.state, move.object) and move.folder != "Error"
 
 
 def _is_listed_now(connection: Connection[Any], database: str, name: str) -> bool:
@@ -262,7 +264,7 @@ def _put_aside(storage: Storage, finding: Finding) -> bool:
     where = finding.database, finding.folder, finding.name
     with contextlib.suppress(OSError, ExchangeError):
         (storage.unlink if finding.kind == "temporary" else storage.put_aside)(*where)
-        if not storage.objects:
+        if finding.folder:
             storage.synchronise(finding.database, finding.folder)
         return True
     return False

@@ -57,7 +57,7 @@ class Collector(Upkeep):
             return
         journal = self._journal
         (shared,) = await journal.rows(RUNNING)
-        facts = shared["root_id"], shared["served_seconds"], shared["run"]
+        facts = self._objects.root_id or shared["root_id"], shared["served_seconds"], shared["run"]
         try:
             self._collect_after = await self._mover.in_thread(self._objects.mark, *facts)
         except RootForeign as foreign:

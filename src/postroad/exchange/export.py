@@ -19,7 +19,7 @@ from psycopg import Connection
 
 from postroad.exchange.check import filed
 from postroad.exchange.errors import DatabaseNotFound, ExchangeError, FileCorrupt, RootForeign
-from postroad.exchange.files import CHUNK_BYTES, FOLDERS, TEMPORARY_PREFIX, Storage, write_all
+from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX, Storage
 from postroad.exchange.journal import DATABASES
 from postroad.exchange.moves import Move, redo
 
@@ -80,12 +80,7 @@ def _write(storage: Storage, target: Storage, move: Move) -> str | Exception | N
             if target.digest(*where, move.name) == (move.size, move.sha256):
                 return None
         temporary = target.temporary_name()
-        with (
-            contextlib.closing(storage.open_file(*where, move.stored_name)) as file,
-            target.writer(*where, temporary) as descriptor,
-        ):
-            while chunk := file.read(CHUNK_BYTES):
-                write_all(descriptor, chunk)
+        storage.copy((*where, move.stored_name), target, (*where, temporary))
         if target.digest(*where, temporary) != (move.size, move.sha256):
             target.unlink(*where, temporary)
             raise FileCorrupt(f"{move.name}: its content was changed")

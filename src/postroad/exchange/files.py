@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Folder = Literal["Messages", "Prepared", "Log", "Unknown", "Error"]
 FOLDERS: tuple[Folder, ...] = get_args(Folder)
+# Database, folder, name.
+Place = tuple[str, str, str]
 TEMPORARY_PREFIX, OBJECT_PREFIX = ".new-", "object-"
 CHUNK_BYTES = 1 << 20
 
@@ -52,6 +54,8 @@ class Storage(Root):
     """
 
     objects: ObjectStorage | None = None
+    temporary_prefix = TEMPORARY_PREFIX
+    session_type: type[Session]
     read_share, readers = 1 << 20, 1
     # The maximum number of files that one thread writes.
     max_write_share = 1 << 20
@@ -61,10 +65,17 @@ class Storage(Root):
         self.address = str(root)
         self.owner = owner or secrets.token_hex(8)
         self.is_full = False
+        # The root, and during a migration the second store.
+        self.stores: tuple[Storage, ...] = (self,)
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether content may be in folders."""
+        return self.objects is not self
 
     def temporary_name(self) -> str:
-        """Return an unused name: hidden, and never the name of a message."""
-        return next_name(TEMPORARY_PREFIX, self.owner)
+        """Return an unused name; in folders hidden, and never the name of a message."""
+        return f"{self.temporary_prefix}{self.owner}.{_TOKEN}.{next(_numbers)}"
 
     def refuse_when_full(self) -> None:
         """Raise StorageFull for new work while the disk is nearly full."""
@@ -77,7 +88,7 @@ class Storage(Root):
     @contextlib.contextmanager
     def session(self) -> Iterator[Storage]:
         """Yield the same folders, each opened once for all operations in the block."""
-        session = _Session(self)
+        session = self.session_type(self)
         try:
             yield session
         finally:
@@ -176,6 +187,12 @@ class Storage(Root):
                 size += len(chunk)
         return size, found.hexdigest()
 
+    def copy(self, source: Place, target: Storage, place: Place) -> None:
+        """Copy content under a new name."""
+        with contextlib.closing(self.open_file(*source)) as file, target.writer(*place) as copy:
+            while chunk := file.read(CHUNK_BYTES):
+                write_all(copy, chunk)
+
     def exists(self, database: str, folder: str, name: str) -> bool:
         """Check whether the name exists."""
         with contextlib.suppress(FileNotFoundError), self.folder(database, folder) as parent:
@@ -195,7 +212,14 @@ class Storage(Root):
                 if failure.errno != errno.EXDEV:
                     raise
                 temporary = self.temporary_name()
-                _copy(from_folder, source[1], to_folder, temporary, target[1])
+                self.copy((database, *source), self, (database, target[0], temporary))
+                try:
+                    os.rename(temporary, target[1], src_dir_fd=to_folder, dst_dir_fd=to_folder)
+                except BaseException:
+                    self.unlink(database, target[0], temporary)
+                    raise
+                os.fsync(to_folder)
+                os.unlink(source[1], dir_fd=from_folder)
 
     def unlink(self, database: str, folder: str, name: str) -> None:
         """Remove a file, if it exists."""
@@ -230,8 +254,14 @@ class Storage(Root):
         )
 
 
-def open_storage(root: Path | str, settings: ExchangeSettings) -> Storage:
-    """Return the storage of a root: a folder, or `s3://bucket/prefix`."""
+def open_storage(
+    root: Path | str, settings: ExchangeSettings, second_root: Path | str | None = None
+) -> Storage:
+    """Return the storage of a root, a folder or `s3://bucket/prefix`, and of a second one."""
+    if second_root is not None:
+        from postroad.exchange.two_stores import TwoStores
+
+        return TwoStores(open_storage(root, settings), open_storage(second_root, settings))
     if str(root).startswith("s3://"):
         # Imported only when it is used: importing boto3 takes long.
         from postroad.exchange.objects import ObjectStorage
@@ -240,23 +270,25 @@ def open_storage(root: Path | str, settings: ExchangeSettings) -> Storage:
     return Storage(Path(root).absolute())
 
 
-def next_name(prefix: str, owner: str) -> str:
-    """Return a name that was never used: prefix, owner, process, number."""
-    return f"{prefix}{owner}.{_TOKEN}.{next(_numbers)}"
+class Session(Storage):
+    """The folders of a storage, each opened once."""
 
-
-class _Session(Storage):
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage.root, storage.owner)
+        self.objects, self.stores = storage.objects, storage.stores
         self.opened: dict[tuple[str, str], int] = {}
 
     @contextlib.contextmanager
     def folder(self, database: str, folder: str) -> Iterator[int]:
+        """Yield a folder, which stays open."""
         key = (database, folder)
         if key not in self.opened:
             with super().folder(database, folder) as descriptor:
                 self.opened[key] = os.dup(descriptor)
         yield self.opened[key]
+
+
+Storage.session_type = Session
 
 
 @contextlib.contextmanager
@@ -306,21 +338,3 @@ def write_all(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _copy(source_folder: int, source: str, target_folder: int, temporary: str, target: str) -> None:
-    reading = os.open(source, _READ, dir_fd=source_folder)
-    try:
-        with _new_file(target_folder, temporary) as writing:
-            while chunk := os.read(reading, CHUNK_BYTES):
-                write_all(writing, chunk)
-    finally:
-        os.close(reading)
-    try:
-        os.rename(temporary, target, src_dir_fd=target_folder, dst_dir_fd=target_folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=target_folder)
-        raise
-    os.fsync(target_folder)
-    os.unlink(source, dir_fd=source_folder)

@@ -194,7 +194,7 @@ class Maintenance(Upkeep):
         """Remove the temporary files of servers that have ended, unless a plan names them."""
         # The servers are read first: a server that is no longer running adds no more plans.
         (servers,) = await self._journal.rows(RUNNING)
-        if servers["running"] == self._running or self._mover.storage.objects:
+        if servers["running"] == self._running or not self._mover.storage.has_folders:
             return
         pending = {row["temporary"] for row in await self._journal.rows(TEMPORARIES)}
 
@@ -220,10 +220,11 @@ class Maintenance(Upkeep):
 
     async def _watch_disk(self) -> None:
         storage = self._mover.storage
-        if storage.objects:
+        if not storage.has_folders:
             return
         free, total = await self._mover.in_thread(storage.free_space)
-        storage.is_full = free < min(FULL_BYTES, total * FULL_PART)
+        is_full = free < min(FULL_BYTES, total * FULL_PART)
+        storage.is_full = is_full and not storage.stores[0].objects
         await self._alert(
             "exchange/disk",
             free < min(NEARLY_FULL_BYTES, total * NEARLY_FULL_PART),

@@ -34,6 +34,7 @@ UNNAMED = (
     "select u.name from unnest(%s::text[]) u (name)"
     " where not exists (select from exchange.message m where m.object = u.name)"
 )
+OBJECT = "select m.object from exchange.message m where m.number = %s"
 PENDING_PAGE = 500
 RECORD_DELAY_SECONDS = 0.05
 MAX_UNRECORDED = 200
@@ -147,6 +148,12 @@ class Mover:
             [replace(Move.of(row["pending"]), is_new=move.is_new) for row in rows]
         )
 
+    async def found(self, move: Move) -> Move:
+        """Return a move with the object that its row names now: a migration may have copied it."""
+        is_migrating = len(self.storage.stores) > 1
+        rows = await self.journal.rows(OBJECT, move.number) if is_migrating else ()
+        return replace(move, object=rows[0]["object"]) if rows else move
+
     async def follow_each(self, moves: Sequence[Move]) -> None:
         """Do moves database by database; a failed one stays pending and stops no other."""
         for database in {move.database for move in moves}:
@@ -182,6 +189,8 @@ class Mover:
 
         Returns False if a newer plan was decided, which another server may have followed.
         """
+        if not is_there and (await self.found(move)).object != move.object:
+            return False
         where = move.number, move.version or None
         found = reason, is_there, move.folder, move.is_new
         verdict = await self.journal.decide("quarantine", *where, *found)

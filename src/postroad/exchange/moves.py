@@ -19,7 +19,7 @@ from postroad.exchange.errors import (
     StorageFailed,
     storage_failure,
 )
-from postroad.exchange.files import FOLDERS, Storage
+from postroad.exchange.files import FOLDERS, OBJECT_PREFIX, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[Exchang
 
 def _redo_one(storage: Storage, move: Move) -> set[str]:
     """Do one move and return the folders whose names changed."""
-    if storage.objects:
+    is_object = move.object or (move.temporary or "").startswith(OBJECT_PREFIX)
+    if storage.objects and (is_object or not storage.has_folders):
         return _redo_object(storage, move)
     if move.folder is None:
         return _remove(storage, move)
@@ -119,7 +120,14 @@ def _redo_object(storage: Storage, move: Move) -> set[str]:
         storage.unlink(move.database, "", move.stored_name)
     elif not move.temporary and not storage.exists(move.database, "", move.stored_name):
         raise FileMissing(f"{move.name} is missing in the store", number=move.number)
-    return set()
+    if move.temporary or not storage.has_folders or not storage.stores[0].objects:
+        return set()
+    # A migration has copied it from a folder. None is copied to a folder while a server does this.
+    places = [one for one in FOLDERS if storage.exists(move.database, one, move.name)]
+    for folder in places:
+        storage.unlink(move.database, folder, move.name)
+        storage.unlink(move.database, folder, move.head or move.name)
+    return {*places}
 
 
 def _make_way(storage: Storage, move: Move, folder: str) -> None:

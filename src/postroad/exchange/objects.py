@@ -35,7 +35,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from postroad.errors import first_line
 from postroad.exchange.errors import RootForeign, StorageFailed, storage_failure
-from postroad.exchange.files import OBJECT_PREFIX, Storage, next_name
+from postroad.exchange.files import OBJECT_PREFIX, Storage
 from postroad.s3 import is_full, new_client, new_signed_put, reason_of, split_address
 from postroad.settings.exchange import ExchangeSettings
 
@@ -69,6 +69,7 @@ class Marker:
 class ObjectStorage(Storage):
     """The objects below one prefix of a bucket."""
 
+    temporary_prefix = OBJECT_PREFIX
     read_share, readers = 2, 16
     max_write_share = 4
 
@@ -77,6 +78,7 @@ class ObjectStorage(Storage):
         self.address = address.rstrip("/")
         self.owner = owner or uuid.uuid4().hex
         self.is_full = False
+        self.stores = (self,)
         self.bucket, self._prefix = split_address(address)
         self._client = new_client(settings, settings.file_threads, READ_TIMEOUT_SECONDS)
         self._fast = new_signed_put(settings, settings.file_threads, READ_TIMEOUT_SECONDS)
@@ -86,10 +88,6 @@ class ObjectStorage(Storage):
         if self._fast is not None:
             self._fast.close()
         self._client.close()
-
-    def temporary_name(self) -> str:
-        """Return an unused name; the object keeps it."""
-        return next_name(OBJECT_PREFIX, self.owner)
 
     @contextlib.contextmanager
     def session(self) -> Iterator[Storage]:

@@ -31,15 +31,21 @@ async def verified(mover: Mover, move: Move, *, limit_bytes: int) -> bytes | Non
 
     A missing or changed file is put in quarantine. Raises FileCorrupt.
     """
-    is_small = move.size <= limit_bytes
+    is_small, is_searched = move.size <= limit_bytes, False
     try:
-        try:
-            return await mover.in_thread(_read, mover.storage, move, is_small)
-        except FileMissing:
-            # Its rename may not be done yet, or a server that was suspended meanwhile has followed
-            # an older plan: the redo finishes it, or finds the file where it is.
-            await mover.follow_again(move)
-            return await mover.in_thread(_read, mover.storage, move, is_small)
+        while True:
+            try:
+                return await mover.in_thread(_read, mover.storage, move, is_small)
+            except FileMissing:
+                before, move = move, await mover.found(move)
+                if move.object != before.object:
+                    continue
+                if is_searched:
+                    raise
+                # Its rename may not be done yet, or a server that was suspended meanwhile has
+                # followed an older plan: the redo finishes it, or finds the file where it is.
+                is_searched = True
+                await mover.follow_again(move)
     except FileMissing as missing:
         reason = "the file is missing"
         await mover.quarantine(move, reason, is_there=False)
@@ -81,6 +87,7 @@ async def stream(mover: Mover, move: Move) -> AsyncIterator[bytes]:
     A client that reads a corrupt file gets fewer bytes than announced, and so detects it.
     """
     await verified(mover, move, limit_bytes=-1)
+    move = await mover.found(move)
     where = move.database, move.folder or "Messages", move.stored_name
     file = await mover.in_thread(mover.storage.open_file, *where)
     digest = hashlib.sha256()

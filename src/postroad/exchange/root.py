@@ -26,6 +26,8 @@ class Root:
 
     # Whether another server that starts may be about to name it.
     is_new = False
+    # Its name, once the journal has accepted it.
+    root_id: uuid.UUID | None = None
     _lock: int | None = None
 
     def __init__(self, root: Path) -> None:
@@ -73,6 +75,7 @@ class Root:
                 # The first server names the folder while no other server can start.
                 if try_lock(self._lock):
                     self._name()
+                    self.is_new = not any(self.root.glob("*/"))
                 fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError as held:
                 self.close()

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from postroad.exchange.collector import FOREIGN_ALERT, RESTORED_ALERT, Collector
+from postroad.exchange.copier import Copier
 from postroad.exchange.errors import ExchangeError, RootForeign, RootLocked, TakenOver
-from postroad.exchange.files import open_storage
+from postroad.exchange.files import Storage, open_storage
 from postroad.exchange.intake import Intake
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.maintenance import Maintenance, Upkeep
@@ -55,9 +56,12 @@ REMOVE_KILLED = (
     "select exchange.leave(m.epoch) from exchange.member m where m.epoch = any(%s)"
     " and pg_try_advisory_xact_lock(exchange._lock_class() + 2, m.epoch::integer)"
 )
-ROOT = "select s.root_id from exchange.server s"
+ROOTS = "select array[s.root_id, s.second_root_id] from exchange.server s"
 # A separate statement, because that of `take_over` does not see a server that it has waited for.
-EARLIER = "select m.epoch from exchange.member m where m.epoch < %s"
+EARLIER = (
+    "select m.epoch from exchange.member m"
+    " where m.epoch < %s and %s in (m.root_id, m.second_root_id)"
+)
 OTHERS = "select m.epoch from exchange.member m where m.epoch <> %s"
 # A running server may have lost its lock briefly. A server whose process has ended does not return.
 SILENT = timedelta(seconds=5)
@@ -97,7 +101,7 @@ class ExchangeServer(Service):
         self.intake: Intake | None = None
         self.journal: ExchangeJournal | None = None
         self._dsn = dsn
-        self._storage = open_storage(root, self.settings)
+        self._storage = open_storage(root, self.settings, self.settings.second_root)
         self._served_seconds = 0.0
         self._runs: list[str] = []
         self._host = self.settings.host if host is None else host
@@ -113,45 +117,47 @@ class ExchangeServer(Service):
 
     async def run(self) -> None:
         """Lock, recover, serve."""
-        root_id = await self._open_root()
         try:
-            await self._run(root_id)
+            for store in self._storage.stores:
+                store.root_id = await self._open_root(store)
+            await self._run()
         finally:
             self._storage.close()
 
-    async def _open_root(self) -> uuid.UUID:
-        """Lock the root. Raises RootLocked.
+    async def _open_root(self, store: Storage) -> uuid.UUID:
+        """Lock a root. Raises RootLocked.
 
         A killed server keeps its lock until its last thread has returned from the disk.
         """
         allows_network = self.settings.allows_network_root
         async for is_last in _attempts(ROOT_PATIENCE_SECONDS):
             try:
-                return await asyncio.to_thread(self._storage.open_root, allows_network)
+                return await asyncio.to_thread(store.open_root, allows_network)
             except RootLocked:
                 if is_last:
                     raise
         raise AssertionError
 
-    async def _run(self, root_id: uuid.UUID) -> None:
+    async def _run(self) -> None:
         from postroad.exchange.web import create_app
 
         settings = self.settings
         objects = self._storage.objects
-        patience = STOP_SECONDS if objects else None
+        patience = None if self._storage.has_folders else STOP_SECONDS
         threads = ThreadPoolExecutor(settings.file_threads, thread_name_prefix="exchange-file")
         self.journal = journal = ExchangeJournal(self._dsn, is_pooled=self._is_pooled)
         lock = await self._lock()
         try:
-            root_id, is_first = await self._join(lock, journal, root_id)
+            is_first = await self._join(lock, journal)
             self._storage.owner = str(journal.epoch)
             mover = Mover(journal, self._storage, threads, settings.creates_databases)
             if is_first:
                 await self._refuse_copy(lock, journal.epoch)
-            if objects and is_first:
-                await self._claim(mover, objects, root_id)
-            elif objects and self._runs:
-                await self._wait_for_claim(mover, objects)
+            if objects:
+                if await value(lock, EARLIER, journal.epoch, objects.root_id) is None:
+                    await self._claim(mover, objects)
+                elif self._runs:
+                    await self._wait_for_claim(mover, objects)
             self.mover, self.intake = mover, Intake(mover)
             maintenance = Maintenance(settings, mover)
             maintenance.signals = self.signals
@@ -164,6 +170,8 @@ class ExchangeServer(Service):
             )
             if objects:
                 await self.supervise(Collector(settings, mover, objects))
+            if len(self._storage.stores) > 1:
+                await self.supervise(Copier(settings, mover))
             app = create_app(settings, mover, self.intake)
             async with self._serving(app):
                 self.announce_ready()
@@ -208,10 +216,8 @@ class ExchangeServer(Service):
             hint="stop it first: it serves alone",
         )
 
-    async def _join(
-        self, lock: psycopg.AsyncConnection[Any], journal: ExchangeJournal, root_id: uuid.UUID
-    ) -> tuple[uuid.UUID, bool]:
-        """Begin to serve with a new generation; return the root, and whether no server ran."""
+    async def _join(self, lock: psycopg.AsyncConnection[Any], journal: ExchangeJournal) -> bool:
+        """Begin to serve with a new generation; return whether no server ran."""
         host = socket.gethostname()
         # The sessions of a server that was killed may take a moment to end.
         async for _ in _attempts(LOCK_PATIENCE_SECONDS, pause=0.02):
@@ -229,30 +235,41 @@ class ExchangeServer(Service):
             *(settings.suspect_after, settings.failed_policy, settings.events_kept),
             self._storage.address,
         )
+        root, *seconds = self._storage.stores
         async for is_last in _attempts(ROOT_PATIENCE_SECONDS):
-            known = await value(lock, ROOT)
-            if self._storage.objects and known != root_id and not self._storage.is_new:
+            known = await value(lock, ROOTS)
+            # A folder that is the only store is refused by the journal.
+            checked = [one for one in self._storage.stores if seconds or one.objects]
+            unknown = [one for one in checked if one.root_id not in known]
+            foreign = [one for one in unknown if not one.is_new]
+            if foreign and not is_last and not foreign[0].objects:
+                continue
+            if foreign:
                 raise RootForeign(
-                    f"{self._storage.address} is the root of another journal",
-                    hint="give each journal a bucket or a prefix of its own",
+                    f"{foreign[0].address} is the root of another journal",
+                    hint="give each journal a bucket, a prefix or an empty folder of its own",
                 )
             try:
-                (shared,) = await select(lock, "exchange.take_over", root_id, *shared_facts)
+                second = (fact for one in seconds for fact in (one.root_id, one.address))
+                facts = root.root_id, *shared_facts, *second
+                (shared,) = await select(lock, "exchange.take_over", *facts)
             except RootForeign as failure:
-                if not self._storage.is_new:
+                if not unknown or (is_last and seconds):
                     raise
                 if is_last:
-                    marker = f'{{"root": "{known}"}}'
+                    marker = f'{{"root": "{known[0]}"}}'
                     raise RootForeign(
                         f"{self._storage.address} has no marker, and the journal has messages",
                         hint=f"if their objects are there, write {marker} to .root.json",
                     ) from failure
-                root_id = await self._open_root()
+                for store in unknown:
+                    if store.objects:
+                        store.root_id = await self._open_root(store)
             else:
                 journal.epoch, self._served_seconds = shared["epoch"], shared["served_seconds"]
                 self._runs = shared["runs"]
                 _joined.add(journal.epoch)
-                return root_id, await value(lock, EARLIER, journal.epoch) is None
+                return await value(lock, EARLIER, journal.epoch, root.root_id) is None
         raise AssertionError
 
     async def _refuse_copy(self, lock: psycopg.AsyncConnection[Any], epoch: int) -> None:
@@ -272,9 +289,9 @@ class ExchangeServer(Service):
             hint="a copy of a database needs a copy of the root: give --root that one",
         )
 
-    async def _claim(self, mover: Mover, objects: ObjectStorage, root_id: uuid.UUID) -> None:
+    async def _claim(self, mover: Mover, objects: ObjectStorage) -> None:
         """Mark the root as used by this journal, and report if the journal was restored."""
-        facts = root_id, self._served_seconds, self._runs, self.settings.orphan_age
+        facts = objects.root_id, self._served_seconds, self._runs, self.settings.orphan_age
         is_restored = await mover.in_thread(objects.claim, *facts)
         await mover.journal.call("alerts.clear", FOREIGN_ALERT)
         if is_restored:

@@ -13,6 +13,14 @@ SERVER = (
     " and l.classid = exchange._lock_class()::oid and l.objid = 1 and l.granted) as is_serving"
     " from exchange.server s"
 )
+MIGRATION = (
+    "select s.root_path as root, s.second_root_path as second_root,"
+    " array(select m.holder from exchange.member m where m.root_id <> s.root_id order by 1)"
+    " as writing_to_second_root,"
+    " count(f.size) as files, coalesce(sum(f.size), 0)::bigint as bytes from exchange.server s"
+    " left join exchange._files(not exchange._is_objects(s.root_path)) f (size) on true"
+    " where s.is_migrating group by s.id"
+)
 TRAFFIC = (
     "select d.id, coalesce(i.received, 0) as received, coalesce(o.done, 0) / 10.0 as per_second"
     " from exchange.database d"
@@ -29,6 +37,12 @@ async def server(connection: Connection) -> Row:
     """Return which process serves, since when, and how many file moves are pending."""
     (found,) = await run(connection.cursor(row_factory=dict_row), SERVER)
     return dict(found)
+
+
+async def migration(connection: Connection) -> Row | None:
+    """Return both stores of a migration and what is left in the second; None without one."""
+    found = await run(connection.cursor(row_factory=dict_row), MIGRATION)
+    return dict(found[0]) if found else None
 
 
 async def traffic(connection: Connection) -> list[Row]:

@@ -23,6 +23,10 @@ class ExchangeSettings(S3Settings):
     root: Root | None = None
     """Where files are kept: a folder or `s3://bucket/prefix`. Default: `exchange` in the data
     folder."""
+    second_root: Root | None = None
+    """A store of the other kind, whose files a migration copies to the root. Default: none."""
+    copies_per_second: int = Field(default=100, ge=1)
+    """How many files a migration copies per second at most. Default 100."""
     host: str = "127.0.0.1"
     """The address to listen on. Default 127.0.0.1."""
     port: Port = 8420

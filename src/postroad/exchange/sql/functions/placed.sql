@@ -64,3 +64,30 @@ language sql volatile set search_path from current as $$
   select m.number, m.folder from exchange.message m where m.number = p_number and m.folder = p_folder
   on conflict do nothing
 $$;
+
+-- Contents were copied to the other store under new names: from now on their messages name them.  The plans, which are returned, remove
+-- the files that were copied, or give the copies the names of files.  A message whose row has changed since the caller read it is left out.
+--   p_objects, p_folders  what the caller has copied; an object null: a file in that folder.  Errors: MX001.
+create or replace function exchange.record_copies(
+  p_epoch bigint, p_numbers bigint[], p_objects text[], p_folders text[], p_temporaries text[]) returns setof jsonb
+language plpgsql volatile set search_path from current as $$
+begin
+  perform exchange._enter(p_epoch);
+  return query with unlocked as (
+    -- Not those that a call has locked: two that lock several could wait for each other.
+    select m.number from exchange.message m where m.number = any (p_numbers) order by m.number for update skip locked
+  ), copied as (
+    update exchange.message m set object = exchange._object(g.temporary)
+    from unnest(p_numbers, p_objects, p_folders, p_temporaries) g (number, object, folder, temporary)
+    where m.number = g.number and m.number in (select l.number from unlocked l) and m.object is not distinct from g.object
+      and m.folder = g.folder and not exists (select from exchange.move v where v.number = m.number)
+    returning m.number, m, case when m.object is null then g.temporary end as temporary
+  ), planned as (
+    insert into exchange.move as v (number, source, temporary)
+    select c.number, case when c.temporary is null then (c.m).folder end, c.temporary from copied c
+    on conflict on constraint move_pkey do update  -- planned again by a reader in this moment
+    set source = excluded.source, temporary = excluded.temporary, version = excluded.version, planned_at = excluded.planned_at
+    returning v.number, v
+  )
+  select exchange._move(c.m, p.v) from copied c join planned p on p.number = c.number;
+end $$;

@@ -71,7 +71,8 @@ language sql volatile set search_path from current as $$
         when p_message.state = 'parked' then format(
           'Put the right file %s, then: postroad exchange requeue %s --sender %s',
           coalesce(
-            'into the store as ' || (select s.root_path || '/' from exchange.server s) || p_message.database_id || '/' || p_message.object,
+            'into the store as ' || (select case when exchange._is_objects(s.root_path) then s.root_path else s.second_root_path end || '/'
+                                     from exchange.server s) || p_message.database_id || '/' || p_message.object,
             'into the folder Error'),
           p_message.id, p_message.sender)
         else 'Its process has it already: the outcome decides what is to be done; an alert will report it.' end))
