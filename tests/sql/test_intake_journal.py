@@ -91,11 +91,15 @@ def test_two_looks_of_one_scan_are_one_look(journal: Journal) -> None:
     assert journal.see(2, ("a", 1, 1)) == 1
 
 
+@pytest.mark.parametrize("is_analyzed", [True, False])
 @pytest.mark.parametrize("looks", [1, 2])
-def test_a_page_reads_no_rows_of_other_pages(journal: Journal, looks: int) -> None:
+def test_a_page_reads_no_rows_of_other_pages(
+    journal: Journal, looks: int, is_analyzed: bool
+) -> None:
     journal.connection.execute("update intake.sftp_servers set looks = %s", [looks])
-    # As empty tables both indexes of a row would cost the same, and the plan is kept.
-    journal.connection.execute("analyze intake.sightings, intake.imported_files")
+    if is_analyzed:
+        # On tables known to be empty all plans cost the same, and the plan is kept.
+        journal.connection.execute("analyze intake.sightings, intake.imported_files")
     # A small table is read as a whole.
     journal.connection.execute("set local enable_seqscan = off")
     pages, files = 40, 100

@@ -19,8 +19,7 @@ begin
           from unnest(p_paths, p_filenames, p_sizes, p_mtimes, p_done_for) u(path, filename, filesize, mtime, declares)) p
     left join lateral (
       select i.id, i.status, i.upload_id from intake.imported_files i
-      where i.server_id = p_server_id and i.path_digest = p.digest and i.filesize = p.filesize and i.mtime = p.mtime
-      limit 1) f on true)
+      where i.server_id = p_server_id and i.path_digest = p.digest and i.filesize = p.filesize and i.mtime = p.mtime limit 1) f on true)
   , again as (
     update intake.imported_files f
     set status = 'discovered', error_message = null, attempts = 0, lost_workers = 0, bytes_done = 0, upload_id = null,
@@ -85,9 +84,12 @@ begin
   select array_agg(m.id) into v_ids from made m;
   if v_ids is null then return 0; end if;
   -- Only the last superseded version of a path is kept: a file that changes at each scan must not add a row per scan.
-  delete from intake.imported_files f using intake.imported_files n
-  where n.id = any (v_ids) and f.server_id = n.server_id and f.path_digest = n.path_digest
-    and f.status = 'superseded' and f.upload_id is null and f.version < n.version - 1;
+  delete from intake.imported_files f where f.id = any (array(
+    select o.id from intake.imported_files n
+    cross join lateral (
+      select p.id from intake.imported_files p where p.server_id = n.server_id and p.path_digest = n.path_digest
+        and p.status = 'superseded' and p.upload_id is null and p.version < n.version - 1 offset 0) o
+    where n.id = any (v_ids)));
   perform intake._record(v_ids, 'discovered');
   return cardinality(v_ids);
 end $$;
