@@ -26,7 +26,7 @@ class Pair(World):
         self._servers = {port: self._serve(port) for port in ports}
         self._balancer = contextlib.ExitStack()
         self._balancer.enter_context(
-            balancing(self.port, ports, self.root.with_name(f"{self.root.name}.haproxy"))
+            haproxy(self.port, ports, self.root.with_name(f"{self.root.name}.haproxy"))
         )
         return True
 
@@ -59,7 +59,7 @@ class Pair(World):
 
 
 @contextlib.contextmanager
-def balancing(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
+def haproxy(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
     """Run HAProxy before two servers, with the configuration of the documentation."""
     places = "127.0.0.1:8420", "127.0.0.1:8421", "127.0.0.1:8422"
     file.write_text(_documented("haproxy", places, (port, *servers)))
@@ -71,7 +71,7 @@ def balancing(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def balancing_by_nginx(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
+def nginx(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
     """Run nginx before two servers, with the configuration of the documentation."""
     places = "listen 8420", "10.0.0.11:8420", "10.0.0.12:8420"
     block = _documented("nginx", places, (port, *servers)).replace("listen ", "listen 127.0.0.1:")

@@ -8,15 +8,17 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from postroad.exchange.client import Exchange
 from postroad.testing import wait_until
-from tests.chaos.exchange.pair import balancing, balancing_by_nginx
+from tests.chaos.exchange.pair import haproxy, nginx
 from tests.fixtures.exchange_server import ExchangeProcess
 from tools.crash_table.world import free_port
 
@@ -34,6 +36,8 @@ class Load:
         self.sent = [0] * CLIENTS
         self.handed_out: dict[str, list[str]] = {database: [] for database in DATABASES}
         self.failures: list[BaseException] = []
+        # Of each message and each process, with all repetitions of its calls.
+        self.seconds: list[float] = []
         self._is_done = threading.Event()
         clients = [Exchange(url, token) for token in tokens]
         work = [(self._send, (client, number)) for number, client in enumerate(clients[:CLIENTS])]
@@ -43,7 +47,9 @@ class Load:
     def _run(self, work: object, given: tuple[object, ...]) -> None:
         try:
             while not self._is_done.is_set():
+                begun = time.monotonic()
                 work(*given)  # type: ignore[operator]
+                self.seconds.append(time.monotonic() - begun)
         except BaseException as failure:  # noqa: BLE001 - told by the test
             self.failures.append(failure)
 
@@ -82,10 +88,11 @@ class Load:
 
 
 @pytest.mark.timeout(3600 if ROUNDS > 2 else 240)
-@pytest.mark.parametrize("balancer", [balancing, balancing_by_nginx], ids=["haproxy", "nginx"])
+@pytest.mark.parametrize("balancer", [haproxy, nginx])
 def test_a_rolling_restart_fails_no_request(
     database: str,
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     balancer: Callable[[int, Sequence[int], Path], AbstractContextManager[None]],
 ) -> None:
     servers = [ExchangeProcess(database, tmp_path, {}) for _ in range(2)]
@@ -111,6 +118,13 @@ def test_a_rolling_restart_fails_no_request(
             server.start(port_of_server)
         load.until_progress()
         load.stop()
+        with capsys.disabled():
+            print(  # noqa: T201 - the figures are asked for
+                f"\n{datetime.now(UTC):%Y-%m-%d}, {balancer.__name__}: {2 * ROUNDS} restarts,"
+                f" {sum(load.sent)} messages sent, {sum(map(len, load.handed_out.values()))} handed"
+                f" out, {len(load.failures)} calls failed, longest message or process"
+                f" {max(load.seconds):.1f} s"
+            )
         assert load.failures == []
         rows = servers[0].rows("select id, state from exchange.message where kind = 'message'")
         taken = [id_ for ids in load.handed_out.values() for id_ in ids]
