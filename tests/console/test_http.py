@@ -153,3 +153,11 @@ def test_every_list_is_served(calls: dict[str, httpx.Client], bus: Bus) -> None:
     assert len(lists) > 10
     for path in lists:
         done(viewer.get(path, params={"queue": "over_http"} if path.endswith("messages") else None))
+
+
+def test_the_asyncapi_document_is_for_accounts(calls: dict[str, httpx.Client], bus: Bus) -> None:
+    bus.alter_queue("over_http", schema={"required": ["n"]})
+    document = done(calls["viewer"].get("/bus/v1/asyncapi.json"))
+    assert document["components"]["schemas"]["over_http"] == {"required": ["n"]}
+    anonymous = httpx.get(calls["viewer"].base_url.join("/bus/v1/asyncapi.json"))
+    assert anonymous.status_code == 401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
@@ -14,6 +15,7 @@ import psycopg
 from postroad.bus import AsyncMaintenance, Bus, Maintenance, Message, QueueNotFound
 from postroad.bus import payload as payloads
 from postroad.bus import resources as lists
+from postroad.bus.asyncapi import asyncapi as asyncapi_document
 from postroad.bus.errors import translate
 from postroad.cli.context import Application, command
 from postroad.cli.derived import MAX_LIMIT, Do, action_command, list_command, resource_group
@@ -244,6 +246,17 @@ def tail(
                         continue
                     added = message.added.astimezone().isoformat(sep=" ", timespec="milliseconds")
                     click.echo(f"{added}  {message.iid}  {_shown(message.data)}")
+
+
+@command(bus)
+@click.option("--output", type=click.File("w"), default="-", help="Write to this file.")
+def asyncapi(application: Application, output: TextIO) -> None:
+    """Print the queues, consumers and schemas as an AsyncAPI 3.0 document.
+
+    Example: postroad bus asyncapi --output asyncapi.json
+    """
+    document = bus_run(application, asyncapi_document)
+    click.echo(json.dumps(document, indent=2), file=output)
 
 
 def _print_messages(messages: Sequence[Message], *, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 
 import postroad.alerts.resources as alerts
 import postroad.bus.resources as bus
+from postroad.bus.asyncapi import asyncapi
 from postroad.console.accounts import Session
 from postroad.console.context import Context
 from postroad.console.errors import NotAllowed
@@ -25,15 +26,24 @@ from postroad.operate.http import add_action, add_list
 from postroad.postgres.calls import Connection
 from postroad.web.application import BEARER
 from postroad.web.errors import TokenMissing
+from postroad.web.problems import problem_responses
 from postroad.web.tokens import bearer_token
 
 
 def add_api(app: FastAPI, context: Context) -> None:
     """Add the calls below `/bus/v1` and `/alerts/v1` to an application."""
     caller = partial(_caller, context)
+    secured, problems = [Depends(BEARER)], problem_responses(401, 503)
+
+    @app.get("/bus/v1/asyncapi.json", tags=["bus"], dependencies=secured, responses=problems)
+    async def document(request: Request) -> dict[str, Any]:
+        """Return the queues, consumers and schemas as an AsyncAPI 3.0 document."""
+        await caller(request)
+        return await context.connections.run(asyncapi)
+
     for component, module in (("bus", bus), ("alerts", alerts)):
         prefix = f"/{component}/v1"
-        routes = APIRouter(prefix=prefix, tags=[component], dependencies=[Depends(BEARER)])
+        routes = APIRouter(prefix=prefix, tags=[component], dependencies=secured)
         declared = _declared(module)
         for one in declared:
             if isinstance(one, Resource):
