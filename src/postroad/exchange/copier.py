@@ -93,4 +93,7 @@ def _copy(storage: Storage, move: Move) -> str:
     if storage.digest(*where, name) != right:
         storage.unlink(*where, name)
         raise FileCorrupt(f"{move.name}: its content was changed")
+    if not storage.stores[0].objects:
+        # Its object is not named by any row once the copy is recorded.
+        storage.synchronise(*where)
     return name

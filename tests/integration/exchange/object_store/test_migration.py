@@ -304,6 +304,35 @@ async def test_the_next_server_finishes_what_was_recorded(
     assert file["body"] == {"id": "m1"}
 
 
+async def test_the_name_of_a_copy_is_durable_before_its_row_names_it(
+    migrating: LocalExchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = Path(migrating.root) / "sales/Messages"
+    await swap(migrating)
+    await migrating.caller("phone").send("m1")
+    synced = list[Path]()
+    fsync = os.fsync
+
+    def syncing(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    async def fails(mover: Mover, moves: Any) -> Any:
+        raise StorageFailed("the power fails after a copy was recorded")
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Mover, "place", fails)
+    await swap(migrating)
+
+    async def is_recorded() -> bool:
+        return bool(migrating.rows("select 1 from exchange.move"))
+
+    await wait_until_async(is_recorded, what="a plan")
+    (copy,) = messages.iterdir()
+    assert copy in synced
+    assert messages in synced[synced.index(copy) :]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_workers_that_are_replaced_read_the_stores_again(
