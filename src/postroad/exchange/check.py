@@ -109,8 +109,9 @@ def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
         server = cursor.execute(status.SERVER).fetchone() or {}
     known, path = server["root_id"], server["root_path"]
     hint = f"give --root what the server uses: {path}" if path else None
+    second = server["second_root_id"] if server["is_migrating"] else known
     for store in storage.stores if known is not None else ():
-        if store.root_name() not in (known, server["second_root_id"]):
+        if store.root_name() not in (known, second):
             raise RootForeign(f"{store.address} is not the root of this journal", hint=hint)
     if server["is_serving"] and not storage.is_in_use():
         raise RootForeign(

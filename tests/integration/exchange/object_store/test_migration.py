@@ -333,6 +333,21 @@ async def test_the_name_of_a_copy_is_durable_before_its_row_names_it(
     assert messages in synced[synced.index(copy) :]
 
 
+async def test_a_check_refuses_the_store_of_an_ended_migration(
+    migrating: LocalExchange, store: Store
+) -> None:
+    await migrating.caller("phone").send("m1")
+    folder = migrating.root
+    await swap(migrating)
+    await until_copied(migrating)
+    await migrating.restart(second_root=None)
+    await migrating.server.stop()
+    migrating.root = folder
+    with pytest.raises(RootForeign, match="is not the root of this journal"):
+        checked(migrating, is_fixing=True)
+    assert folders(migrating) == {"m1": "Messages"}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_workers_that_are_replaced_read_the_stores_again(
