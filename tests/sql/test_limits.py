@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
@@ -326,3 +327,22 @@ def test_a_consumer_with_a_cursor_has_no_limits(connection: Connection) -> None:
     connection.execute("select mbus.create_consumer('q', 'reader', contract => 'cursor')")
     with refused(connection, "MB012"):
         connection.execute("select mbus.limit_consumer('q', 'reader', rate => 1)")
+
+
+@pytest.mark.both_versions
+@pytest.mark.parametrize("mode", ["direct", "fanout"])
+def test_a_long_key_counts_by_its_first_hundred_characters(
+    connection: Connection, mode: str
+) -> None:
+    """An index entry has a maximum size: a producer's long value must not make its post fail."""
+    connection.execute("select mbus.create_queue('q')")
+    if mode == "fanout":
+        connection.execute("select mbus.create_consumer('q', 'other')")
+    connection.execute((LIMIT + "key => 'partner', key_rate => 1)").encode())
+    freeze(connection)
+    # Random, because PostgreSQL compresses long values.
+    long = random.Random(1).randbytes(9_000).hex()
+    for partner in (long, long[:100] + "x", long[1:]):
+        post_for(connection, partner, 2)
+    assert partners(connection, 10).total() == 2
+    assert column(connection, "select length(key) from mbus.limited_key") == [100, 100]

@@ -280,10 +280,11 @@ begin
   if v_indexes is not null then execute 'drop index ' || v_indexes; end if;
 end $$;
 
--- The key of a row, as an expression; p_row is its alias with a point, or empty.
+-- The key of a row, as an expression; p_row is its alias with a point, or empty.  Its first 100 characters, because an index entry has a
+-- maximum size.
 create or replace function mbus._key_of(p_key text, p_row text) returns text
 language sql immutable set search_path from current as $$
-  select format('coalesce(%1$sproperties -> %2$L, %1$sheaders -> %2$L, '''')', p_row, p_key)
+  select format('"left"(coalesce(%1$sproperties -> %2$L, %1$sheaders -> %2$L, ''''), 100)', p_row, p_key)
 $$;
 
 -- Creates missing indexes by which messages are taken in turns.
