@@ -50,13 +50,15 @@ TEXTS = st.one_of(
     st.sampled_from(
         ["qt_model", "queue", "hstore", "jsonb", "00-zz-00", "-infinity", "\U0001f980"]
     ),
+    st.sampled_from(["* * * * *", "0 3 29 2 *", "1 second", "Europe/Berlin", "skip", "all"]),
     st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20),
 )
 KEYS = st.sampled_from(
     [
         *("priority", "group", "dedup_key", "dedup_window", "consume_after", "consume_after_lost"),
         *("reply_to", "reply_by", "correlation", "seenby", "source_db", "enqueue_time", "attempts"),
-        *("saga", "step", "bung", "traceparent"),
+        *("saga", "step", "bung", "traceparent", "replayed", "schedule", "ce_id"),
+        *("unique_key", "unique_until", "debounce", "max_debounce"),
     ]
 )
 PAIRS = st.sampled_from(
@@ -70,6 +72,10 @@ PAIRS = st.sampled_from(
         {"reply_to": "closed"},
         {"reply_to": "mine", "correlation": "x", "reply_by": "never"},
         {"seenby": "{a,{b}}"},
+        {"unique_key": "k"},
+        {"unique_key": "k", "unique_until": "taken"},
+        {"unique_key": "k", "debounce": "1 second", "max_debounce": "-1 second"},
+        {"unique_key": "k", "debounce": "170000000 years"},
     ]
 )
 HSTORES = PAIRS | st.dictionaries(KEYS | TEXTS, st.none() | TEXTS, max_size=3)

@@ -159,6 +159,17 @@ def expected(expression: str, zone: str, after: datetime) -> datetime:
             return best
 
 
+@pytest.mark.both_versions
+@pytest.mark.parametrize("timing", ["* * * * *", "0 3 * * *", "1 day"])
+@pytest.mark.parametrize("after", ["infinity", "-infinity"])
+def test_there_is_no_run_after_an_infinite_time(
+    connection: Connection, timing: str, after: str
+) -> None:
+    connection.execute("set local statement_timeout = '10s'")
+    with refused(connection, "MB012"):
+        one(connection, "select mbus.next_run(%s, 'UTC', %s::timestamptz)", timing, after)
+
+
 @settings(
     max_examples=1_000 if os.environ.get("POSTROAD_STRESS") else 100,
     deadline=None,

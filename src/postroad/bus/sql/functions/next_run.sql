@@ -93,6 +93,7 @@ begin
     $4 := coalesce($4, $3);
     return $4 + make_interval(secs => v_seconds * (floor(extract(epoch from $3 - $4) / v_seconds) + 1));
   end if;
+  if not isfinite($3) then raise invalid_datetime_format using message = 'the time must be finite'; end if;
   v_local := $3 at time zone $2;
   v_minutes := mbus._cron_field(v_fields[1], 0, 59);
   v_hours := mbus._cron_field(v_fields[2], 0, 23);
