@@ -83,6 +83,15 @@ def test_the_error_names_the_path_and_the_rule(
 
 
 @pytest.mark.both_versions
+def test_data_that_is_nested_too_deeply_violates_a_recursive_schema(orders: Connection) -> None:
+    alter(orders, {"properties": {"c": {"$ref": "#"}}})
+    post = "select mbus.post('o', %s::jsonb)"
+    assert one(orders, post, '{"c":' * 50 + "1" + "}" * 50)
+    with refused(orders, "MB011"):
+        orders.execute(post.encode(), ('{"c":' * 5_000 + "1" + "}" * 5_000,))
+
+
+@pytest.mark.both_versions
 def test_every_way_to_post_is_checked(orders: Connection) -> None:
     good, bad = "'{\"number\": 1}'", "'{\"number\": 0}'"
     orders.execute("select mbus.create_queue('source', payload => 'jsonb')")

@@ -6,8 +6,12 @@ create or replace function mbus._conform(p_queue_id integer, p_data jsonb) retur
 language plpgsql stable set search_path from current as $$
 declare
   v_queue constant mbus.queue := (select q from mbus.queue q where q.id = p_queue_id);
-  v_found constant text := mbus._violation(v_queue.schema, coalesce(v_queue.schema, 'true'), coalesce(p_data, 'null'), '$');
+  v_found text;
 begin
+  begin
+    v_found := mbus._violation(v_queue.schema, coalesce(v_queue.schema, 'true'), coalesce(p_data, 'null'), '$');
+  exception when statement_too_complex then v_found := 'it is nested too deeply';
+  end;
   if v_found is not null then
     raise exception 'the data violates the schema of queue "%": %', v_queue.name, v_found
       using errcode = 'MB011', hint = 'The column schema of mbus.queues shows the schema.';
