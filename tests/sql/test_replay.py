@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-from postroad.testing import DatabaseClock
+from postroad.testing import DatabaseClock, wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import column, lease, maintain, nack, one, post, refused, rows, take
 
@@ -305,6 +305,56 @@ def test_nothing_is_skipped_or_doubled_where_a_consumer_begins(kept: str, connec
     run(session)
     post(session, 57)
     assert sorted(received(session, "q_by_late")) == list(range(1, 58))
+
+
+def test_a_consumer_that_begins_in_the_past_is_not_resumed_before(
+    kept: str, connect: Connect
+) -> None:
+    session = connect(kept, autocommit=True)
+    fill(session, 1, 50)
+    session.execute("select mbus.create_consumer('q', 'late', start_from => 'earliest')")
+    post(session, 51)
+    with refused(session, "MB012"):
+        one(session, "select mbus.resume('q', 'late')")
+    assert received(session, "q_by_late") == []
+    run(session)
+    assert sorted(received(session, "q_by_late")) == list(range(1, 52))
+
+
+def test_who_resumes_a_consumer_after_its_replay_was_stopped_gives_up_its_past(
+    kept: str, connect: Connect
+) -> None:
+    session = connect(kept, autocommit=True)
+    fill(session, 1, 50)
+    session.execute("select mbus.create_consumer('q', 'late', start_from => 'earliest')")
+    post(session, 51)
+    assert column(session, "select mbus.stop_replay(id) from mbus.replays") == [True]
+    assert one(session, "select mbus.resume('q', 'late')")
+    assert received(session, "q_by_late") == [51]
+    # Continued, it would post what was consumed in the meantime.
+    post(session, 52)
+    assert received(session, "q_by_late") == [52]
+    assert column(session, "select mbus.continue_replay(id) from mbus.replays") == [False]
+    maintain(session, None)
+    assert received(session, "q_by_late") == []
+
+
+@pytest.mark.parametrize("dropped", ["queue", "consumer"])
+def test_a_running_replay_does_not_deadlock_with_the_drop_of_its_consumer(
+    kept: str, connect: Connect, in_thread: InThread, dropped: str
+) -> None:
+    owner, observer, session = (connect(kept, autocommit=n < 2) for n in range(3))
+    fill(owner, 1, 50)
+    replay(owner)
+    # As maintenance does: the row of the replay, then posts.
+    session.execute("select from mbus.replay for no key update")
+    call = {"queue": "drop_queue('q')", "consumer": "drop_consumer('q', 'default')"}[dropped]
+    dropping = in_thread(owner.execute, f"select mbus.{call}".encode())
+    wait_until_blocked(observer, owner.info.backend_pid)
+    post(session, 51)
+    session.commit()
+    dropping.result(30)
+    assert not one(observer, "select count(*) from mbus.replay")
 
 
 def test_posters_and_a_consumer_that_begins_meanwhile(

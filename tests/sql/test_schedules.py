@@ -11,10 +11,10 @@ from psycopg import AsyncConnection, Connection
 
 from postroad.bus.resources import SCHEDULES
 from postroad.cli.components import SCHEMAS
-from postroad.testing import DatabaseClock, TestServer, wait_until
+from postroad.testing import DatabaseClock, TestServer, wait_until, wait_until_blocked
 from tests.chaos.bridge_load import crash
 from tests.fixtures.postgres import Connect, InThread
-from tests.sql.calls import column, maintain, one, refused, rows, shift_clock, take
+from tests.sql.calls import column, maintain, one, post, refused, rows, shift_clock, take
 from tests.sql.test_security import Login, login, owned
 
 __all__ = ["login", "owned"]
@@ -347,6 +347,21 @@ def test_of_two_sessions_that_maintain_at_once_one_posts(
     maintain(first, None)
     first.commit()
     assert take(first) == ["1"]
+
+
+def test_a_run_does_not_deadlock_with_the_drop_of_its_queue(
+    live: str, connect: Connect, in_thread: InThread
+) -> None:
+    owner, observer, session = (connect(live, autocommit=n < 2) for n in range(3))
+    schedule(owner, "@hourly")
+    # As maintenance does: the row of the schedule, then the post.
+    session.execute("select from mbus.schedule for no key update")
+    dropping = in_thread(owner.execute, b"select mbus.drop_queue('q')")
+    wait_until_blocked(observer, owner.info.backend_pid)
+    post(session, 1)
+    session.commit()
+    dropping.result(30)
+    assert rows(observer, "select * from mbus.schedule") == []
 
 
 def test_many_sessions_maintaining_post_each_run_once(

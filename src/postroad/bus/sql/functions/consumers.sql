@@ -114,6 +114,7 @@ declare
   v_consumer mbus.consumer;
   v_table    text;
 begin
+  delete from mbus.replay r where r.consumer_id = (mbus._consumer(mbus._queue(qname), cname)).id;    -- first, as in mbus.drop_queue
   -- Delayed messages must not be moved in the meantime, see mbus._rotate_delayed.
   perform mbus._lock_triggers();
   v_queue := mbus._alter((mbus._queue(qname)).id);

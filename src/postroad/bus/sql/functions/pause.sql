@@ -26,17 +26,22 @@ begin
 end $$;
 
 -- Ends the pause of a consumer, or without a name that of the queue; a consumer that was paused itself stays paused.
--- Returns false if it was not paused.
--- Errors: MB001, MB002.
+-- Returns false if it was not paused.  A consumer that begins in the past and whose replay was stopped gives up the rest of its past.
+-- Errors: MB001, MB002, MB012 it begins in the past and its replay has not ended.
 create or replace function mbus.resume(qname text, cname text default null) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
-  v_queue constant mbus.queue := mbus._alter((mbus._queue(qname)).id);
+  v_queue    constant mbus.queue := mbus._alter((mbus._queue(qname)).id);
+  v_consumer constant integer := case when cname is not null then (mbus._consumer(v_queue, cname)).id end;
 begin
-  delete from mbus.pause p
-  where p.queue_id = v_queue.id
-    and p.consumer_id is not distinct from case when cname is not null then (mbus._consumer(v_queue, cname)).id end;
+  delete from mbus.pause p where p.queue_id = v_queue.id and p.consumer_id is not distinct from v_consumer;
   if not found then return false; end if;
+  -- What it consumes from now on would be posted to it again.
+  update mbus.replay r set bound = r.place where r.consumer_id = v_consumer and r.is_start and r.error is not null;
+  if exists (select from mbus.replay r where r.consumer_id = v_consumer and r.is_start and r.finished_at is null) then
+    raise exception 'consumer "%" of queue "%" begins in the past and its replay has not ended', cname, qname
+      using errcode = 'MB012', hint = 'Wait until it has ended, or stop it with mbus.stop_replay to give up its past.';
+  end if;
   perform mbus._generate(v_queue);
   return true;
 end $$;

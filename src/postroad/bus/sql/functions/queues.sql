@@ -144,6 +144,8 @@ begin
     raise exception 'queue "%" contains the bungs of sagas that have not ended', qname
       using errcode = 'MB012', hint = 'Wait until they end, or roll them back with mbus.cancel_saga.';
   end if;
+  delete from mbus.replay r where r.queue_id = v_queue.id;    -- first, see the order of locks in README.md
+  delete from mbus.schedule s where s.queue_id = v_queue.id;
   -- Functions of other queues must no longer refer to it.
   perform mbus._lock_triggers();
   for v_source in delete from mbus.follower f where f.destination_id = v_queue.id returning f.queue_id loop

@@ -87,11 +87,12 @@ begin
   return found;
 end $$;
 
--- Continues a replay that was stopped or has failed, where it ended.  Returns false if it was neither.
+-- Continues a replay that was stopped or has failed, where it ended.  Returns false if it was neither, or if its consumer begins in the past
+-- and was resumed.
 create or replace function mbus.continue_replay(id bigint) returns boolean
 language plpgsql security definer set search_path from current as $$
 begin
-  update mbus.replay r set finished_at = null, error = null where r.id = $1 and r.error is not null;
+  update mbus.replay r set finished_at = null, error = null where r.id = $1 and r.error is not null and not coalesce(r.is_start and r.place = r.bound, false);
   return found;
 end $$;
 
