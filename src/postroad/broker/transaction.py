@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from inspect import iscoroutinefunction
 from itertools import count
 from typing import Any
 
@@ -61,7 +62,7 @@ class _CallerLink(Link):
     """The caller's connection as a link."""
 
     def __init__(self, source: Any) -> None:
-        if isinstance(source, psycopg.AsyncConnection) or hasattr(source, "run_sync"):
+        if iscoroutinefunction(getattr(source, "execute", None)):
             raise TypeError("a task is sent by code that blocks; call it inside run_sync")
         self._source = source
 
@@ -79,7 +80,8 @@ class _CallerLink(Link):
         opened = psycopg.Cursor(source, row_factory=tuple_row) if is_driver else source.cursor()
         with opened as cursor:
             cursor.execute(text, parameters)
-            return list(cursor.fetchall()) if cursor.description else []
+            # In a pipeline the cursor has no description until its rows are read.
+            return list(cursor.fetchall()) if text.startswith("select") else []
 
     def run_prepared(self, text: str, *parameters: str | None) -> list[Any]:
         return self.run(re.sub(r"\$\d", "%s", text), parameters)

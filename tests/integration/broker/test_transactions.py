@@ -13,6 +13,7 @@ import pytest
 from celery import Celery, chain, group
 from kombu import Exchange, Queue
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from postroad.broker.transaction import TransactionConnection
@@ -131,10 +132,39 @@ def test_a_connection_of_sqlalchemy_begins_its_transaction(database: str) -> Non
     assert len(messages(database)) == 1
 
 
+def test_a_task_is_sent_in_a_pipeline(database: str, connection: psycopg.Connection) -> None:
+    with connection.pipeline():
+        send(1, connection)
+        connection.rollback()
+        send(2, connection)
+        connection.commit()
+    assert [json.loads(each["data"]["body"])[0] for each in messages(database)] == [["2"]]
+
+
 async def test_a_connection_that_is_awaited_is_refused(database: str) -> None:
-    async with await psycopg.AsyncConnection.connect(database) as connection:
-        with pytest.raises(TypeError, match="run_sync"):
-            TransactionConnection(connection)
+    import asyncpg
+    from sqlalchemy.ext.asyncio import (
+        async_scoped_session,
+        async_sessionmaker,
+        create_async_engine,
+    )
+
+    engine = create_async_engine(sqlalchemy_url(database, "asyncpg"))
+    sessions = async_sessionmaker(engine)
+    part = conninfo_to_dict(database)
+    at = {"host": str(part["host"]), "port": str(part["port"]), "user": str(part["user"])}
+    bare = await asyncpg.connect(database=str(part["dbname"]), **at)
+    async with (
+        await psycopg.AsyncConnection.connect(database) as driver,
+        engine.connect() as connection,
+        sessions() as session,
+    ):
+        scoped = async_scoped_session(sessions, lambda: None)
+        for source in (driver, connection, session, scoped, bare):
+            with pytest.raises(TypeError, match="run_sync"):
+                TransactionConnection(source)
+    await bare.close()
+    await engine.dispose()
 
 
 def test_every_form_but_the_chord_is_sent_by_the_commit_only(
