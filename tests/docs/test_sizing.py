@@ -86,3 +86,50 @@ def test_a_backlog_takes_the_space_that_is_stated(connection: Connection) -> Non
     found = re.search(r"1 million messages of 500 bytes takes ([\d.]+) GB", PAGE)
     assert found is not None
     assert per_million <= float(found[1]) <= per_million * 1.2, per_million
+
+
+# What a row of the table "Measured" is about, and where its figures are measured.
+MEASURED: dict[str, tuple[str, str | tuple[str, ...]]] = {
+    "a Python worker with an empty handler": ("worker", "AsyncWorker, empty"),
+    "the same by lease": ("worker", "the same, leases"),
+    "take 100 messages per commit": ("take", ("take 100", "the same")),
+    "post one per commit": ("post_single", "post 1 per"),
+    "write-ahead log per message": ("wal", "WAL per message, whole life, by 50"),
+    "p99 latency at 5,000/s": ("snapshot", "snapshot held, 5,000"),
+    "Celery tasks": ("celery", "Celery tasks"),
+    "pick-up of a Celery task": ("celery", "the same, pick-up"),
+}
+NUMBER = re.compile(r"(\d[\d.,]*)(k?)(?:/s| (B|ms|s|of)\b)?")
+
+
+def numbers(text: str) -> list[float]:
+    """Return the figures of a text, times in milliseconds."""
+    text = re.sub(r"\([^)]*\)|after (one|two) minutes?|in 60 s", "", text)
+    factors = {"k": 1000, "s": 1000}
+    return [
+        float(number.rstrip(".,").replace(",", "")) * factors.get(thousand or unit, 1)
+        for number, thousand, unit in NUMBER.findall(text)
+    ]
+
+
+def measured_rows() -> list[tuple[str, str]]:
+    """Return what a row is about, and its figures."""
+    table = PAGE.partition("## Measured\n")[2].partition("\nOther figures")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+ \| [^|]+) \|$", table, re.M)
+    return [(what, figures) for what, figures in rows if what != "what"]
+
+
+def test_each_row_of_measured_figures_names_its_benchmark() -> None:
+    found = [[row for row in MEASURED if what.startswith(row)] for what, _ in measured_rows()]
+    assert found == [[row] for row in MEASURED]
+
+
+@pytest.mark.parametrize(("what", "stated_figures"), measured_rows())
+def test_measured_figures_are_those_of_the_benchmarks(what: str, stated_figures: str) -> None:
+    [(scenario, prefix)] = [MEASURED[row] for row in MEASURED if what.startswith(row)]
+    figures = RESULTS["scenarios"][scenario]["figures"]
+    texts = [f"{one['ours']} {one['beside']}" for one in figures if one["what"].startswith(prefix)]
+    measured = [number for text in texts for number in numbers(text)]
+    for figure_ in numbers(stated_figures):
+        # The benchmarks may be repeated without this page, which then has older figures.
+        assert any(1 / 1.3 <= figure_ / one <= 1.3 for one in measured if one), (figure_, measured)
