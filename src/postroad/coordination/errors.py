@@ -21,11 +21,11 @@ class InvalidChoice(CoordinationError, code="PC002", kind="usage"):
 
 
 class KeyMissing(CoordinationError, code="PC003", kind="refused"):
-    """The table has no primary key."""
+    """The table has no primary key, or not one that rows can be written with."""
 
 
 class ColumnNameTaken(CoordinationError, code="PC004", kind="refused"):
-    """A column has a name that is reserved for images."""
+    """A column has a name that is reserved for images, or cannot be updated."""
 
 
 class EventNotFound(CoordinationError, code="PC005", kind="not_found"):

@@ -33,6 +33,43 @@ begin
   return v_shared;
 end $$;
 
+-- Writes the rows of the copy of one entity.
+create or replace function coordination._write_snapshot(p_entity coordination.entity, p_columns text[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_table  regclass := coordination._table(p_entity);
+  v_copy   text := format('pg_temp.%I', 'snapshot_' || (p_entity).name);
+  v_key    text := coordination._list((p_entity).key_columns, 's.%1$I = t.%1$I', ' and ');
+  v_write  text := format('insert into %s (%s) overriding system value select %2$s from %s s where %%s on conflict (%s) %s',
+    v_table, coordination._list(p_columns), v_copy, coordination._list((p_entity).key_columns),
+    coordination._on_conflict(p_columns, (p_entity).key_columns));
+  v_row    tid;
+  v_before bigint;
+  v_left   bigint;
+begin
+  execute format(v_write, 'true');
+exception when unique_violation then
+  -- Unique values have moved between rows: a row is written once another one has left its values; rows in a cycle are deleted first.
+  execute format('delete from %s s using %s t where %s and %s', v_copy, v_table, v_key, coordination._same('s', 't', p_columns));
+  loop
+    execute format('select count(*) from %s', v_copy) into v_left;
+    exit when v_left = 0;
+    if v_left = v_before then
+      execute format('delete from %s t using %s s where %s', v_table, v_copy, v_key);
+      execute format(v_write, 'true');
+      return;
+    end if;
+    v_before := v_left;
+    for v_row in execute format('select s.ctid from %s s', v_copy) loop
+      begin
+        execute format(v_write, 's.ctid = $1') using v_row;
+        execute format('delete from %s s where s.ctid = $1', v_copy) using v_row;
+      exception when unique_violation then null;
+      end;
+    end loop;
+  end loop;
+end $$;
+
 -- At the Reader: replaces the rows of all entities with the copy, and sets the cursor.  Staged events are dropped, because the copy
 -- contains them or they are pulled again.  Raises PC010.
 create or replace function coordination.close_snapshot(p_snapshot jsonb) returns void
@@ -40,7 +77,6 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_step   record;
   v_entity coordination.entity;
-  v_shared text[];
 begin
   perform coordination._require('reader');
   perform from coordination.progress for update;
@@ -54,11 +90,8 @@ begin
         'snapshot_' || v_entity.name, coordination._list(v_entity.key_columns, 's.%1$I = t.%1$I', ' and '));
       continue;
     end if;
-    v_shared := array(select c from unnest(v_entity.columns) c where p_snapshot -> 'columns' -> v_entity.name ? c);
-    execute format('insert into %s (%s) overriding system value select %2$s from pg_temp.%3$I on conflict (%4$s) %5$s',
-      coordination._table(v_entity), coordination._list(v_shared), 'snapshot_' || v_entity.name,
-      coordination._list(v_entity.key_columns),
-      coordination._on_conflict(v_shared, v_entity.key_columns));
+    perform coordination._write_snapshot(v_entity,
+      array(select c from unnest(v_entity.columns) c where p_snapshot -> 'columns' -> v_entity.name ? c));
   end loop;
   set constraints all immediate;
   delete from coordination.payload p using coordination.staging s where s.event_id = p.event_id;

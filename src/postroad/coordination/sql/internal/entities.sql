@@ -23,6 +23,11 @@ language sql stable set search_path from current as $$
   order by a.attnum
 $$;
 
+-- The columns that an update cannot write, except with their default: identity columns that are always generated.
+create or replace function coordination._fixed(p_table regclass) returns text[]
+language sql stable set search_path from current
+return array(select a.attname::text from pg_attribute a where a.attrelid = p_table and a.attidentity = 'a');
+
 -- Settings of the function that writes images, so that the images do not depend on the session; none if the JSON of no column does.
 create or replace function coordination._settings(p_table regclass) returns text
 language sql stable set search_path from current as $$

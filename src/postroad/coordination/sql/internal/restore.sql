@@ -87,7 +87,9 @@ begin
     end if;
   exception
     when sqlstate 'PC099' then null;
-    when integrity_constraint_violation then
+    when others then
+      -- Also an error of a user's trigger: it must not stop the other decisions of the message.
+      if coordination._is_transient(sqlstate) then raise; end if;
       v_left := sqlerrm;
       if p_compensate then perform coordination._restore_apart(p_event); end if;
   end;
@@ -148,7 +150,8 @@ begin
             'select * from pg_temp.coordination_net q where q."coordination version" between %s and %s', v_first, v_last))).done;
           set constraints all immediate;
           v_done := v_done + v_count;
-        exception when integrity_constraint_violation then
+        exception when others then
+          if coordination._is_transient(sqlstate) then raise; end if;
           -- Each half separately, later rows first, because they may refer to earlier ones.
           if v_first < v_last then
             v_ranges := array[(v_first + v_last) / 2 + 1, v_last, v_first, (v_first + v_last) / 2] || v_ranges;

@@ -55,7 +55,7 @@ begin
     'else n."coordination before"::text is distinct from n."coordination after"::text and n."coordination before" is not null end', v_net) into wanted using p_event, p_step;
   if wanted = 0 then return; end if;
   v_columns := coalesce(p_columns, coordination._columns_of(p_entity, p_event));
-  v_others := array(select c from unnest(v_columns) c where c <> all (v_keys));
+  v_others := array(select c from unnest(v_columns) c where c <> all (v_keys || coordination._fixed(v_table)));
   v_after := format('cross join lateral json_to_record(n."coordination after") as a (%s)', coordination._definitions(v_table, v_columns));
   if p_step = 'erase' then
     perform coordination._refuse_cascade(p_entity, p_event, v_columns, v_net);
@@ -71,9 +71,12 @@ begin
       get diagnostics done = row_count;
     end if;
     execute format('insert into %s (%s) overriding system value select %s from (%s) n '
-      'cross join lateral json_to_record(n."coordination before") as r (%s) where n."coordination before" is not null and n."coordination after" is null on conflict do nothing',
+      'cross join lateral json_to_record(n."coordination before") as r (%s) where n."coordination before" is not null and n."coordination after" is null%s',
       v_table, coordination._list(v_columns), coordination._values(v_table, 'r', v_columns), v_net,
-      coordination._definitions(v_table, v_columns)) using p_event;
+      coordination._definitions(v_table, v_columns),
+      -- Not possible with a deferrable index; then a duplicate is a violation.
+      case when not exists (select from pg_index i where i.indrelid = v_table and not i.indimmediate) then ' on conflict do nothing' end)
+    using p_event;
     get diagnostics v_more = row_count;
     done := done + v_more;
   end if;
