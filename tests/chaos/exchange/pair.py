@@ -14,6 +14,13 @@ from pathlib import Path
 from postroad.testing import wait_until
 from tools.crash_table.world import PATIENCE_SECONDS, World, free_port
 
+# The session by which others see that a server runs.
+CUT = (
+    "select pg_terminate_backend(l.pid, 5000) from pg_locks l"
+    " join exchange.member m on l.objid = m.epoch and m.holder like '%:{pid}'"
+    " join pg_stat_activity a on a.pid = l.pid and a.application_name = 'postroad exchange lock'"
+    " where l.locktype = 'advisory' and l.classid::bigint = exchange._lock_class() + 2"
+)
 PAGE = Path(__file__).parents[3] / "docs/operate/exchange-servers.md"
 
 
@@ -56,6 +63,29 @@ class Pair(World):
                 os.kill(pid, signal.SIGKILL)
                 wait_until(lambda pid=pid: not _is_running(pid), what="the server gone")
         super().close()
+
+
+class SuspendedPair(Pair):
+    """A server is suspended until the other one has removed it; then it continues, and ends."""
+
+    def kill(self) -> None:
+        with self._reviving:
+            pid = self._chance.choice([*self._servers.values()])
+            os.kill(pid, signal.SIGSTOP)
+            cut = self.rows(CUT.format(pid=pid))
+            assert cut == [(True,)]
+            wait_until(
+                lambda: not self.rows(f"select 1 from exchange.member where holder like '%:{pid}'"),
+                what="the suspended server removed",
+                timeout_seconds=PATIENCE_SECONDS,
+            )
+            os.kill(pid, signal.SIGCONT)
+            wait_until(
+                lambda: not _is_running(pid),
+                what="the removed server gone",
+                timeout_seconds=PATIENCE_SECONDS,
+            )
+            self.kills += 1
 
 
 @contextlib.contextmanager
