@@ -131,7 +131,8 @@ class LeaseLoop(Service):
             since = self._holder.now()
             # Lease ahead as many messages as are handled in the time of a batch.
             size.adjust(ahead - len(self._unfinished), since - began)
-            amount = self._in_flight + size.amount - len(self._unfinished)
+            # At least one: the size may have shrunk below what is leased already.
+            amount = max(1, self._in_flight + size.amount - len(self._unfinished))
             try:
                 leased = await self._bus.lease(handler.queue, handler.consumer, amount, handler.ttl)
             except SURVIVABLE as failure:
