@@ -91,7 +91,7 @@ class SuspendedPair(Pair):
 @contextlib.contextmanager
 def haproxy(port: int, servers: Sequence[int], file: Path) -> Iterator[None]:
     """Run HAProxy before two servers, with the configuration of the documentation."""
-    places = "127.0.0.1:8420", "127.0.0.1:8421", "127.0.0.1:8422"
+    places = "bind :8420", "10.0.0.11:8420", "10.0.0.12:8420"
     file.write_text(_documented("haproxy", places, (port, *servers)))
     try:
         with _running("haproxy", "-db", "-f", str(file)):
@@ -120,8 +120,8 @@ def _documented(program: str, places: Sequence[str], ports: Sequence[int]) -> st
     (configuration,) = re.findall(rf"```{program}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for place, port in zip(places, ports, strict=True):
         assert place in configuration
-        start = "listen " if place.startswith("listen") else "127.0.0.1:"
-        configuration = configuration.replace(place, f"{start}{port}")
+        start = {"listen 8420": "listen ", "bind :8420": "bind 127.0.0.1:"}.get(place)
+        configuration = configuration.replace(place, f"{start or '127.0.0.1:'}{port}")
     return str(configuration)
 
 
