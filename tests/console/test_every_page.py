@@ -108,9 +108,11 @@ def test_lists_are_sorted_and_filtered_in_the_page(
     assert heads.last.inner_text() == "Старейшее"
     heads.get_by_role("link", name="очереди").click()
     first = page.locator("table").first
-    expect(first.locator("tbody tr").first).to_contain_text("shop-stock")
+    # Other tests of this process have mailboxes of their own.
+    rows = first.locator("tbody tr").filter(has_text="shop-")
+    expect(rows.first).to_contain_text("shop-stock")
     first.get_by_role("link", name="очереди").click()
-    expect(first.locator("tbody tr").first).to_contain_text("shop-sales")
+    expect(rows.first).to_contain_text("shop-sales")
 
     page.goto(f"{console.url}/console/coordination")
     page.get_by_role("link", name="Отстаёт на").click()

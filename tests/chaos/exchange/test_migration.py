@@ -21,7 +21,7 @@ from postroad.exchange.check import check
 from postroad.exchange.files import open_storage
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import wait_until
-from tests.chaos.exchange.pair import balancing
+from tests.chaos.exchange.pair import haproxy
 from tests.chaos.exchange.test_rolling_restart import CLIENTS, DATABASES, Load
 from tests.fixtures.exchange_server import PROGRAM, ExchangeProcess
 from tests.fixtures.s3 import ACCESS_KEY, SECRET_KEY, S3Server
@@ -161,7 +161,7 @@ def test_servers_change_their_store_one_after_another_and_refuse_nothing(
     ports, port = [free_port(), free_port()], free_port()
     folder, objects = stores.folder, stores.objects
     servers = [stores.serve(folder, None, one) for one in ports]
-    with balancing(port, ports, tmp_path / "haproxy.cfg"):
+    with haproxy(port, ports, tmp_path / "haproxy.cfg"):
         load = stores.load(servers[0], f"http://127.0.0.1:{port}")
         for root, second in ((folder, objects), (objects, folder), (objects, None)):
             if second is None:

@@ -34,7 +34,7 @@ PROCESSES = DOCS / "operate" / "processes.md"
 UNIT = ROOT / "packaging" / "systemd" / "postroad@.service"
 LINE = re.compile(r"(?:^|`)pip install (?P<words>[^`\n]+)", re.MULTILINE)
 # Postroad as an argument of pip: from an index, from the repository, from its folder.
-SOURCE = re.compile(r"(?:postroad|\.|\./postroad)(?P<extras>\[[a-z,-]+\])?")
+SOURCE = re.compile(r"(?:postroad|\.|\.{1,2}/postroad)(?P<extras>\[[a-z,-]+\])?")
 Installed = Callable[[str], Path]
 CLIENT = """
 import sys
