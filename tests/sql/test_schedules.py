@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
 from psycopg import AsyncConnection, Connection
 
 from postroad.bus.resources import SCHEDULES
@@ -15,10 +18,12 @@ from postroad.testing import DatabaseClock, TestServer, wait_until, wait_until_b
 from tests.chaos.bridge_load import crash
 from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import column, maintain, one, post, refused, rows, shift_clock, take
+from tests.sql.test_next_run import CHANGES, expected
 from tests.sql.test_security import Login, login, owned
 
 __all__ = ["login", "owned"]
 
+NOON = datetime(2030, 7, 1, 12, 0, 0, tzinfo=UTC)
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 
 
@@ -37,6 +42,13 @@ def at(connection: Connection, moment: datetime) -> None:
     shift_clock(connection, moment - one(connection, "select clock_timestamp()"))
 
 
+def stand_still(connection: Connection, moment: datetime) -> None:
+    connection.execute(
+        "create or replace function mbus.now() returns timestamptz language sql volatile"
+        f" parallel safe as $$ select '{moment.isoformat()}'::timestamptz $$".encode()
+    )
+
+
 def planned(connection: Connection) -> list[datetime]:
     """Maintain, and take what was posted: for which times."""
     maintain(connection, None)
@@ -47,9 +59,8 @@ def planned(connection: Connection) -> list[datetime]:
 @pytest.fixture
 def noon(bus: Connection) -> datetime:
     """Let it be noon in the summer."""
-    noon = datetime(2030, 7, 1, 12, 0, 0, tzinfo=UTC)
-    at(bus, noon)
-    return noon
+    at(bus, NOON)
+    return NOON
 
 
 @pytest.mark.both_versions
@@ -82,7 +93,9 @@ def test_an_interval_runs_at_whole_steps_from_its_creation(bus: Connection, noon
     ("missed", "late", "posted"),
     [
         ("skip", timedelta(seconds=30), [1]),
-        ("skip", 3 * HOUR, []),
+        # The last run is due at this moment.
+        ("skip", 3 * HOUR, [4]),
+        ("skip", 3 * HOUR + 2 * MINUTE, []),
         ("once", 3 * HOUR, [1]),
         ("all", 3 * HOUR, [1, 2, 3, 4]),
         # Only of the last 24 hours.
@@ -98,6 +111,59 @@ def test_missed_runs_are_posted_by_policy(
     next_at = one(bus, "select next_at from mbus.schedules")
     assert noon + HOUR + late < next_at <= noon + 2 * HOUR + late
     assert planned(bus) == []
+
+
+@st.composite
+def outages(draw: st.DrawFn) -> tuple[str, datetime, list[timedelta]]:
+    """Draw a zone, a moment within a day of a change of its clock, and moves of the bus's clock."""
+    zone = draw(st.sampled_from(["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe"]))
+    change = draw(st.sampled_from(CHANGES[zone]))
+    start = change - timedelta(seconds=draw(st.integers(0, 86_400)))
+    minutes = st.one_of(st.integers(-180, 180), st.integers(0, 1_800))
+    seconds = draw(st.lists(st.tuples(minutes, st.integers(0, 59)), min_size=1, max_size=6))
+    return zone, start, [timedelta(minutes=minute, seconds=second) for minute, second in seconds]
+
+
+@settings(
+    max_examples=500 if os.environ.get("POSTROAD_STRESS") else 40,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.sampled_from(["30 2 * * *", "*/30 * * * *", "0 1-3 * * *", "15 */2 * * *", "0 0 * * *"]),
+    st.sampled_from(["skip", "once", "all"]),
+    outages(),
+)
+@example("*/30 * * * *", "skip", ("UTC", NOON, [timedelta(minutes=90, seconds=10)]))
+@example("*/30 * * * *", "skip", ("UTC", NOON, [timedelta(minutes=91)]))
+@example("*/30 * * * *", "all", ("UTC", NOON, [timedelta(hours=24, minutes=30)]))
+@pytest.mark.timeout(600)
+def test_runs_are_those_of_croniter_by_policy_over_outages_and_changes_of_the_clock(
+    bus: Connection, timing: str, missed: str, outage: tuple[str, datetime, list[timedelta]]
+) -> None:
+    """Between two runs of maintenance the bus's clock moves on, or is put back."""
+    zone, now, moves = outage
+    with bus.transaction(force_rollback=True):
+        stand_still(bus, now)
+        planned_at = schedule(bus, timing, timezone=zone, missed=missed)
+        maintained = now
+        for move in moves:
+            now += move
+            stand_still(bus, now)
+            due: list[datetime] = []
+            if now > maintained:
+                maintained = now
+                while planned_at <= now:
+                    due.append(planned_at)
+                    planned_at = expected(timing, zone, planned_at)
+            if missed == "all":
+                wanted = [each for each in due if each >= now - DAY]
+            else:
+                wanted = [each for each in due if missed == "once" or each >= now - MINUTE][:1]
+            # Repeated, as another session does.
+            assert planned(bus) + planned(bus) == wanted
+            assert one(bus, "select next_at from mbus.schedules") == planned_at
 
 
 def test_many_missed_runs_are_posted_in_several_calls(bus: Connection, noon: datetime) -> None:

@@ -26,8 +26,8 @@ def schedule(
     """Post a message at planned times; return the next one, None while it is paused.
 
     `timing` is a cron expression (`0 3 * * *`, `@daily`) or an interval (`15 minutes`). A schedule
-    of this name is replaced. `missed` decides about runs that are more than a minute late: skip
-    them, post one message for all, or post each of the last 24 hours. Raises QueueNotFound,
+    of this name is replaced. `missed` decides about runs that are late: post one message for all,
+    for those of the last minute (skip), or each of the last 24 hours. Raises QueueNotFound,
     WrongPayload, InvalidArgument, RoleMissing.
     """
     given = (name, timing, queue, timezone, missed)

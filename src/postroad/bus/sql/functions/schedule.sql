@@ -7,8 +7,8 @@
 --   timing, timezone  see mbus.next_run
 --   data      of the type of the queue's payload, or its text
 --   headers   the message also has the headers schedule (the name) and planned_at
---   missed    what to do with runs that are more than a minute late, because nothing maintained the bus: skip them, post one message for
---             all of them (once), or post each of the last 24 hours (all)
+--   missed    what to do if several runs are due, or one is late, because nothing maintained the bus: post one message, planned for the first
+--             of them (once) or for the first that is at most a minute late (skip), or post each of the last 24 hours (all)
 -- Errors: MB001, MB011 payload, MB012 argument, MB013 role, and those of mbus.post.
 create or replace function mbus.schedule(
   name text, timing text, qname text, data anycompatible, timezone text default 'UTC', missed text default 'once',
@@ -91,6 +91,7 @@ declare
   v_now      constant timestamptz := mbus.now();
   v_schedule mbus.schedule;
   v_planned  timestamptz;
+  v_since    timestamptz;
   v_next     timestamptz;
   v_error    text;
 begin
@@ -101,11 +102,11 @@ begin
       v_planned := v_next;
       v_next := null;
       begin
-        if v_schedule.missed = 'skip' and v_planned < v_now - interval '1 minute'
-           or v_schedule.missed = 'all' and v_planned < v_now - interval '24 hours' then
+        v_since := v_now - case v_schedule.missed when 'skip' then interval '1 minute' when 'all' then interval '24 hours' end;
+        if v_planned < v_since then
           perform mbus._note_run(v_schedule.name, v_planned, 'skipped', null, null);
-          v_next := mbus.next_run(v_schedule.timing, v_schedule.timezone,
-            v_now - case v_schedule.missed when 'all' then interval '24 hours' else interval '0' end, v_planned);
+          -- After the time before it, because a run at this time is not too late.
+          v_next := mbus.next_run(v_schedule.timing, v_schedule.timezone, v_since - interval '1 microsecond', v_planned);
         else
           v_next := mbus.next_run(v_schedule.timing, v_schedule.timezone,
             case v_schedule.missed when 'all' then v_planned else v_now end, v_planned);
