@@ -12,16 +12,17 @@ import httpx
 import psycopg
 import pytest
 from playwright.sync_api import Page
+from psycopg.types.json import Jsonb
 
 from postroad.alerts import raise_alert
 from postroad.bridge import operations as bridge_operations
 from postroad.bridge.addresses import Addresses
 from postroad.bus import Bus, Saga
-from postroad.console.services import ServiceReport, report_services
 from postroad.exchange import operations as exchange_operations
 from postroad.intake import operations as intake_operations
 from postroad.intake.credentials import Credentials
 from postroad.postgres import run_blocking
+from postroad.postgres.calls import call
 from postroad.postgres.connections import connect, connect_async
 from postroad.settings import BridgeDefinition
 from postroad.testing import wait_until
@@ -263,13 +264,11 @@ class Stage:
         await bridge_operations.add(Addresses(self._dsn), definition, "shop_bridge")
 
     async def _set_services(self) -> None:
-        now = datetime.now(UTC)
+        now = datetime.now(UTC).isoformat()
         async with await connect_async(self._dsn, autocommit=True) as connection:
-            await report_services(
-                connection,
-                "shop-host",
-                [
-                    ServiceReport("web", "running", 4711, 0, now),
-                    ServiceReport("alerts", "waiting", None, 3, now, "exit code 1: no route"),
-                ],
-            )
+            reports = [
+                {"name": "web", "state": "running", "pid": 4711, "restarts": 0, "since": now},
+                {"name": "alerts", "state": "waiting", "restarts": 3, "since": now,
+                 "error": "exit code 1: no route"},
+            ]  # fmt: skip
+            await call(connection, "console.report_services", "shop-host", Jsonb(reports))

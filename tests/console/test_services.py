@@ -12,9 +12,10 @@ import httpx
 import psycopg
 import pytest
 from playwright.sync_api import Browser, expect
+from psycopg.types.json import Jsonb
 
 from postroad.cli.supervisor import Reporter, ServicePlan, Supervised, Supervisor
-from postroad.console.services import ServiceReport, report_services
+from postroad.postgres.calls import call
 from postroad.postgres.connections import connect_async
 from postroad.service import Service
 from postroad.testing import wait_until
@@ -38,8 +39,9 @@ def fall_silent(dsn: str) -> None:
 
 async def report(dsn: str, host: str) -> None:
     async with await connect_async(dsn, autocommit=True) as connection:
-        now = datetime.now(UTC)
-        await report_services(connection, host, [ServiceReport("web", "running", 1, 0, now)])
+        since = datetime.now(UTC).isoformat()
+        report = {"name": "web", "state": "running", "pid": 1, "restarts": 0, "since": since}
+        await call(connection, "console.report_services", host, Jsonb([report]))
 
 
 async def test_a_host_that_is_gone_is_lost_and_then_forgotten(database: str) -> None:

@@ -17,6 +17,10 @@ from postroad.service import LoopThread
 logger = logging.getLogger(__name__)
 
 MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
+# The time since it last ran, of any process; many years if it never did.
+MAINTENANCE_AGE = (
+    "select make_interval(secs => extract(epoch from mbus.now()) - last_value) from mbus.attended"
+)
 
 
 class AsyncMaintenance(ConnectedService):

@@ -21,6 +21,7 @@ import psycopg
 from psycopg import Connection
 
 from postroad import __version__
+from postroad.bus.maintenance import MAINTENANCE_AGE
 from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, command
 from postroad.cli.output import print_records
@@ -33,8 +34,8 @@ from postroad.settings import masked_database_url
 
 SPACE_LEAST_BYTES = 1_000_000_000
 MAX_CLOCK_DIFFERENCE = timedelta(seconds=2)
-MAX_MAINTENANCE_AGE_SECONDS = 15.0
-NEVER_SECONDS = 1e9
+MAX_MAINTENANCE_AGE = timedelta(seconds=15)
+NEVER = timedelta(days=3650)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
 ENVIRONMENT_FILE = Path("/etc/postroad/environment")
@@ -156,12 +157,11 @@ def _of_bus(connection: Connection[Any], query: LiteralString) -> Any:
 
 
 def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
-    query = "select extract(epoch from mbus.now()) - last_value from mbus.attended"
-    if (age := _of_bus(connection, query)) is None:
+    if (age := _of_bus(connection, MAINTENANCE_AGE)) is None:
         return
-    found = "never" if age > NEVER_SECONDS else f"{max(age, 0):.0f} s ago"
+    found = "never" if age > NEVER else f"{max(age.total_seconds(), 0):.0f} s ago"
     advice = "run `postroad up`, or `postroad serve maintenance`"
-    yield _finding("maintenance", age <= MAX_MAINTENANCE_AGE_SECONDS, found, advice, "note")
+    yield _finding("maintenance", age <= MAX_MAINTENANCE_AGE, found, advice, "note")
 
 
 def _identity(connection: Connection[Any]) -> Iterator[Finding]:

@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from psycopg.types.json import Jsonb
+
 from postroad.backoff import Backoff
 from postroad.cli.log_file import LogFile, log_to
-from postroad.console.services import ServiceReport, report_services
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, call
 from postroad.postgres.connected_service import ConnectedService
 from postroad.service import Service, first_of
 
@@ -241,8 +242,9 @@ class Reporter(ConnectedService):
             await self._report(connection)
 
     async def _report(self, connection: Connection) -> None:
+        names = ("name", "state", "pid", "restarts", "error")
         reports = [
-            ServiceReport(one.name, one.state, one.pid, one.restarts, one.since, one.error)
+            {**{name: getattr(one, name) for name in names}, "since": one.since.isoformat()}
             for one in self._supervisor.children
         ]
-        await report_services(connection, socket.gethostname(), reports)
+        await call(connection, "console.report_services", socket.gethostname(), Jsonb(reports))

@@ -21,7 +21,6 @@ from postroad.console.application import add_console, add_health
 from postroad.console.cache import Cache
 from postroad.console.connections import Connections, DirectConnections
 from postroad.console.context import Components, Context
-from postroad.console.database import DatabaseFacts
 from postroad.console.gate import PREFIX
 from postroad.console.history import History
 from postroad.exchange.files import open_storage
@@ -67,7 +66,6 @@ class WebService(Service):
                 settings=settings.console,
                 http=http,
                 history=history,
-                database=DatabaseFacts(pool),
                 connections=Connections(pool),
                 components=_components(self._context, opened),
                 cache=cache,

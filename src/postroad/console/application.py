@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,14 +15,18 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from postroad.console.api import add_api
+from postroad.console.connections import Connections
 from postroad.console.context import Context
 from postroad.console.gate import PREFIX, Gate
 from postroad.console.login import login_router
 from postroad.console.metrics import metrics_text
 from postroad.console.pages import add_pages
+from postroad.postgres.calls import value
 from postroad.web.errors import TokenMissing
 from postroad.web.tokens import bearer_token, hash_token, is_token_of
 
+# A health check is repeated, so its timeout is shorter than that of a request.
+PROBE_TIMEOUT_SECONDS = 2.0
 LOOPBACK = ("127.0.0.1", "::1")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -66,7 +71,7 @@ def add_health(app: FastAPI, context: Context) -> None:
     @app.get("/readyz", tags=["service"], summary="Check that the database is available")
     async def readyz() -> Response:
         try:
-            await context.database.is_there()
+            await probe(context.connections)
         except (psycopg.Error, PoolTimeout, OSError):
             return PlainTextResponse("the database is not available\n", status_code=503)
         return PlainTextResponse("ready\n")
@@ -79,6 +84,17 @@ def add_health(app: FastAPI, context: Context) -> None:
         except (psycopg.Error, PoolTimeout, OSError):
             return PlainTextResponse("the database is not available\n", status_code=503)
         return Response(text, media_type=METRICS_TYPE)
+
+
+async def probe(connections: Connections) -> None:
+    """Query the database. Raises TimeoutError after two seconds, or the driver's error."""
+    # In its own task, because cancelling a query on a silent connection takes seconds.
+    query = asyncio.create_task(connections.run(value, "select 1"))
+    done, _ = await asyncio.wait({query}, timeout=PROBE_TIMEOUT_SECONDS)
+    if not done:
+        query.cancel()
+        raise TimeoutError("the database does not answer")
+    query.result()
 
 
 def _check_metrics_right(request: Request, token: SecretStr | None) -> None:

@@ -69,7 +69,10 @@ class Cache:
                 if not self._is_fresh(entry, age_seconds, is_strict=is_strict):
                     await self._take(entry, load)
         if len(self._entries) > MAX_KEPT:
-            self._forget_oldest()
+            by_age = sorted(self._entries, key=lambda key: self._entries[key].taken_at or 0.0)
+            for oldest in by_age[: MAX_KEPT // 2]:
+                if not self._entries[oldest].lock.locked():
+                    del self._entries[oldest]
         return cast("T", entry.value)
 
     async def _take(self, entry: _Entry, load: Callable[[], Awaitable[Any]]) -> None:
@@ -109,9 +112,3 @@ class Cache:
         # One duration is not enough; the second one is measured at the next access.
         cost = min(entry.costs_seconds) if len(entry.costs_seconds) > 1 else 0.0
         return age < max(age_seconds, min(cost / MAX_SHARE, MAX_AGE_SECONDS))
-
-    def _forget_oldest(self) -> None:
-        by_age = sorted(self._entries, key=lambda key: self._entries[key].taken_at or 0.0)
-        for key in by_age[: MAX_KEPT // 2]:
-            if not self._entries[key].lock.locked():
-                del self._entries[key]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from postroad.bus.maintenance import MAINTENANCE_AGE
 from postroad.console.accounts import Accounts
 from postroad.console.cache import Cache
 from postroad.console.connections import Place
 from postroad.operate import Resource, Row
+from postroad.postgres.calls import value
 
 if TYPE_CHECKING:
     from postroad.bus import AsyncBus
     from postroad.console.connections import Connections
-    from postroad.console.database import DatabaseFacts
     from postroad.console.history import History
     from postroad.settings import ConsoleSettings, HttpSettings
     from postroad.settings_sources import Effective
@@ -47,7 +50,6 @@ class Context:
     settings: ConsoleSettings
     http: HttpSettings
     history: History
-    database: DatabaseFacts
     connections: Connections
     components: Components
     effective: Sequence[Effective] = ()
@@ -55,6 +57,11 @@ class Context:
     more: dict[str, Any] = field(default_factory=dict)
     # Stops a sample service by name for a number of seconds; None where no sample runs.
     crash: Callable[[str, float], None] | None = None
+
+    async def maintenance_age(self) -> timedelta:
+        """Return the time since bus maintenance last ran, shared by all pages."""
+        read = partial(self.connections.run, value, MAINTENANCE_AGE)
+        return await self.cache.get("maintenance", read, 5)
 
     def place_of(self, resource: Resource) -> Connections:
         """Return the connections to a resource's database, or the value that it is read from."""

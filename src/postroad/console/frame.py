@@ -117,7 +117,11 @@ def add_page(context: Context, page: Page) -> None:
         with _frame(view, page.place, view.t(page.title, **values)):
             for entries in TABS:
                 if page.tab in entries:
-                    ui.html(_tabs(view, page.tab, entries), sanitize=False)
+                    found = [
+                        (view.t(key), PREFIX + at, at == page.tab, None)
+                        for at, key in entries.items()
+                    ]
+                    ui.html(tabs(view.t, found), sanitize=False)
             try:
                 with suppress(PageEnds):
                     await page.build(view)
@@ -138,11 +142,6 @@ def add_page(context: Context, page: Page) -> None:
     # FastAPI reads the annotations of the closure from here.
     show.__annotations__ = {"request": Request}
     ui.page(page.path, title="Postroad", response_timeout=20)(show)
-
-
-def _tabs(view: View, shown: str, entries: Mapping[str, str]) -> Markup:
-    t = view.t
-    return tabs(t, [(t(key), PREFIX + at, at == shown, None) for at, key in entries.items()])
 
 
 def pages_above(view: View) -> list[tuple[str, str]]:
@@ -179,14 +178,11 @@ def _frame(view: View, place: str, title: str) -> Iterator[None]:
                 ui.html(element("h1", title), sanitize=False).classes("title")
                 as_of = ui.html("", sanitize=False).classes("as-of note")
             yield
-            ui.html(_foot(view), sanitize=False).classes("foot")
+            # The browser shows all times in its own zone, which it inserts here; see console.js.
+            zone = element("span", data_zone=view.t("common.zone", zone="{zone}"))
+            foot = element("p", f"Postroad {__version__} · ", zone)
+            ui.html(foot, sanitize=False).classes("foot")
     view.start_refreshing(banner, as_of)
-
-
-def _foot(view: View) -> Markup:
-    # The browser shows all times in its own zone, which it inserts here; see console.js.
-    zone = element("span", data_zone=view.t("common.zone", zone="{zone}"))
-    return element("p", f"Postroad {__version__} · ", zone)
 
 
 def _navigation(view: View, place: str) -> Markup:

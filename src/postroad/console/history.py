@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -23,25 +22,9 @@ logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 2.0
 # The counted events of messages; all but the first belong to a consumer.
 HAPPENS = ("posted", "consumed", "rejected", "died", "expired")
-SUMMED = ("depth", "dmq", *(f"{kind}_per_second" for kind in HAPPENS[1:]))
 MAX_POINTS, MIN_POINTS, MAX_POINTS_OF_ALL = 450, 30, 90_000
 # A queue and its consumer, or empty for the sums over all.
 _Key = tuple[str | None, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The figures of a consumer at one time."""
-
-    at: datetime
-    depth: int
-    dmq: int
-    posted_per_second: float
-    consumed_per_second: float
-    rejected_per_second: float
-    died_per_second: float
-    expired_per_second: float
-    age_seconds: float
 
 
 # The length and the step of the charts of stored figures, by their names in addresses.
@@ -87,14 +70,6 @@ def posted_per_second(found: Iterable[ConsumerStatus]) -> float:
     return sum(by_queue.values())
 
 
-def _point(at: datetime, found: Sequence[ConsumerStatus]) -> Point:
-    """Sum the figures of consumers."""
-    sums = {name: sum(getattr(one, name) for one in found) for name in SUMMED}
-    ages = [one.oldest_age.total_seconds() for one in found if one.oldest_age]
-    posted = posted_per_second(found)
-    return Point(at=at, posted_per_second=posted, age_seconds=max(ages, default=0.0), **sums)
-
-
 class History(Service):
     """Figures of the bus over the lifetime of the process."""
 
@@ -103,7 +78,7 @@ class History(Service):
         self._bus = bus
         self._cache = cache
         self._clock = clock
-        self._points: dict[_Key, deque[Point]] = {}
+        self._points: dict[_Key, deque[Row]] = {}
         self._last: Sequence[ConsumerStatus] | None = None
 
     async def run(self) -> None:
@@ -126,8 +101,11 @@ class History(Service):
         """Return the figures of all consumers, shared by all pages. Read-only."""
         return await self._cache.get("bus.status", self._bus.status)
 
-    def of(self, queue: str | None = None, consumer: str | None = None) -> Sequence[Point]:
-        """Return the points of a consumer, or of the sums over all, the oldest first."""
+    def of(self, queue: str | None = None, consumer: str | None = None) -> Sequence[Row]:
+        """Return the figures of a consumer, or the sums over all, the oldest first.
+
+        The columns are those of `traffic`, with events per second, and `age_seconds`.
+        """
         return list(self._points.get((queue, consumer), ()))
 
     def _add(self, found: Sequence[ConsumerStatus]) -> None:
@@ -143,6 +121,12 @@ class History(Service):
         by_key[None, None] = found
         for key, figures in by_key.items():
             points = self._points.setdefault(key, deque(maxlen=kept))
-            points.append(_point(now, figures))
+            ages = [one.oldest_age.total_seconds() for one in figures if one.oldest_age]
+            row: Row = {"at": now, "age_seconds": max(ages, default=0.0)}
+            row["waiting"] = sum(one.depth for one in figures)
+            row["dead"] = sum(one.dmq for one in figures)
+            for kind in HAPPENS[1:]:
+                row[kind] = sum(getattr(one, f"{kind}_per_second") for one in figures)
+            points.append({**row, "posted": posted_per_second(figures)})
         for gone in self._points.keys() - by_key:
             del self._points[gone]

@@ -15,7 +15,7 @@ from postroad.console.view import View
 from postroad.operate import Column, Filter, Resource, Row
 from postroad.operate.memory import Rows
 
-MAINTENANCE_LATE_SECONDS = 15
+MAINTENANCE_LATE = timedelta(seconds=15)
 MAX_OPEN = 200
 MAX_SAGAS_COUNTED = 1_000
 # The number of consumers for which the time of the first dead message is read.
@@ -144,7 +144,7 @@ def from_alert(one: Row) -> Incident:
 
 
 async def _services(view: View) -> list[Incident]:
-    t, context = view.t, view.context
+    t = view.t
     found = [
         Incident(
             f"service/{one['id']}",
@@ -158,9 +158,8 @@ async def _services(view: View) -> list[Incident]:
         for one in await view.rows(SERVICES)
         if one["state"] in ("waiting", "lost")
     ]
-    late = await view.cached("maintenance", context.database.maintenance_age_seconds, 5)
-    if late > MAINTENANCE_LATE_SECONDS:
-        age = timedelta(seconds=late)
+    age = await view.context.maintenance_age()
+    if age > MAINTENANCE_LATE:
         title = t("overview.maintenance_late", age=t.age(age))
         if age > timedelta(days=3650):
             # Without a run, the stored time is in 1970.

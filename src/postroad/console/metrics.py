@@ -77,6 +77,9 @@ _OF_EXCHANGE: Gauges = {
     "parked": ("postroad_exchange_parked_messages", "Messages that were parked."),
     "in_doubt": ("postroad_exchange_in_doubt_processes", "Processes whose outcome is unknown."),
 }
+_OF_MAINTENANCE: Gauges = {
+    "age": ("postroad_bus_maintenance_age_seconds", "Seconds since bus maintenance last ran."),
+}
 _OF_READERS: Gauges = {
     "behind": ("postroad_coordination_behind_events", "Events that a reader lacks."),
     "parked": ("postroad_coordination_parked_events", "Events parked at a reader."),
@@ -149,11 +152,7 @@ def histograms(rows: Iterable[Any]) -> list[Metric]:
 async def _collect(context: Context) -> list[Metric]:
     info = [{"version": __version__, "is_there": True}]
     version: Gauges = {"is_there": ("postroad_info", "Version of Postroad.")}
-    maintenance = GaugeMetricFamily(
-        "postroad_bus_maintenance_age_seconds",
-        "Seconds since bus maintenance last ran.",
-        value=await context.cache.get("maintenance", context.database.maintenance_age_seconds, 5),
-    )
+    maintenance = [{"age": await context.maintenance_age()}]
     services = [
         {**one, "is_up": one["state"] == "running"}
         for one in await context.cache.get(*context.reading(SERVICES))
@@ -161,7 +160,7 @@ async def _collect(context: Context) -> list[Metric]:
     found = [
         *gauges(info, version, version="version"),
         *gauges(await context.history.status(), _OF_CONSUMERS, queue="queue", consumer="consumer"),
-        maintenance,
+        *gauges(maintenance, _OF_MAINTENANCE),
         *histograms(await context.cache.get("measures", context.bus.measures, AGE_SECONDS)),
         *gauges(services, _OF_SERVICES, host="host", service="name"),
     ]

@@ -15,7 +15,7 @@ from psycopg.rows import class_row, dict_row
 
 from postroad.coordination.calls import read_exactly
 from postroad.coordination.errors import EventNotFound
-from postroad.postgres.calls import Connection, run
+from postroad.postgres.calls import Connection, Row, run
 
 T = TypeVar("T")
 
@@ -83,16 +83,6 @@ class EventDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """The numbers of events that are kept, unfinished, and parked at a reader."""
-
-    events: int
-    unfinished: int
-    parked: int
-    readers: int
-
-
-@dataclass(frozen=True, slots=True)
 class PayloadStatus:
     """One payload of an event, in the Writer's database or staged at a Reader."""
 
@@ -146,17 +136,15 @@ async def _detail(connection: Connection, relation: str, event_id: int) -> Event
     )
 
 
-async def summary(connection: Connection) -> Summary:
-    """Count events and readers; only events that are kept."""
-    (found,) = await _rows(
-        connection,
-        Summary,
-        """(select count(*) as events, count(*) filter (where "FinishedAt" is null) as unfinished,
-            (select count(*) from coordination.reader_event where is_parked) as parked,
-            (select count(*) from coordination.reader) as readers
-            from coordination."WriterEvent") s""",
+async def summary(connection: Connection) -> Row:
+    """Count the events that are kept, those unfinished, those parked at a reader, and readers."""
+    text = (
+        'select count(*) as events, count(*) filter (where "FinishedAt" is null) as unfinished,'
+        " (select count(*) from coordination.reader_event where is_parked) as parked,"
+        ' (select count(*) from coordination.reader) as readers from coordination."WriterEvent"'
     )
-    return found
+    (found,) = await run(connection.cursor(row_factory=dict_row), text)
+    return dict(found)
 
 
 async def entities(connection: Connection) -> list[dict[str, Any]]:

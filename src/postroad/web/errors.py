@@ -44,10 +44,6 @@ class ResourceMissing(WebError, kind="not_found", status=404):
     """No resource has this address."""
 
 
-class Conflict(WebError, kind="refused", status=409):
-    """The request contradicts what is already stored; nothing was changed."""
-
-
 class BodyTooSlow(WebError, kind="refused", status=408):
     """The client stopped sending the body, or sends it too slowly."""
 

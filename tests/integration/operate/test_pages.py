@@ -15,11 +15,12 @@ from click.testing import CliRunner
 
 from postroad.cli.context import Application
 from postroad.cli.derived import action_command
+from postroad.exchange.errors import MessageConflict
 from postroad.operate import Action, Column, Filter, FilterInvalid, Resource, Row, RowNotFound
 from postroad.operate import resource as pages
 from postroad.operate.memory import Rows
 from postroad.web.cursors import encode_cursor
-from postroad.web.errors import Conflict, CursorInvalid
+from postroad.web.errors import CursorInvalid
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = Resource(
@@ -241,7 +242,7 @@ async def test_a_row_that_was_changed_meanwhile_is_skipped(
     async def sell(connection: psycopg.AsyncConnection[Any], id_: int) -> None:
         await connection.execute("update item set state = 'sold' where id = %s", (id_,))
         if id_ == 3:
-            raise Conflict("item 3 was sold meanwhile")
+            raise MessageConflict("item 3 was sold meanwhile")
 
     action = Action(sell, "", ITEMS, when={"state": ("new",)})
     totals = [so_far async for so_far in action.run_on_matching(shop, {}, {})]

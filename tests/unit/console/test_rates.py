@@ -51,7 +51,7 @@ def test_the_chart_counts_posts_per_queue_too() -> None:
     history = History(SimpleNamespace(), Cache(), HandClock())  # type: ignore[arg-type]
     history._add(FOUND)
     (point,) = history.of()
-    assert (point.posted_per_second, point.consumed_per_second) == (13.0, 17.0)
+    assert (point["posted"], point["consumed"]) == (13.0, 17.0)
 
 
 class Watcher:

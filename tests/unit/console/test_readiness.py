@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
-from postroad.console.database import DatabaseFacts
+from postroad.console.application import probe
+from postroad.console.connections import Connections
 
 
 async def test_a_silent_database_is_reported_before_the_pool_gives_up() -> None:
@@ -30,7 +31,7 @@ async def test_a_silent_database_is_reported_before_the_pool_gives_up() -> None:
     try:
         async with asyncio.timeout(60):
             with pytest.raises(TimeoutError, match="does not answer"):
-                await DatabaseFacts(pool).is_there()
+                await probe(Connections(pool))
     finally:
         server.close()
         for connection in connections:

@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from starlette.testclient import TestClient
 
 from postroad.errors import PostroadError
+from postroad.exchange.errors import MessageConflict
 from postroad.web.application import prepare
 from postroad.web.cursors import decode_cursor, encode_cursor
-from postroad.web.errors import Conflict, CursorInvalid, TokenMissing
+from postroad.web.errors import CursorInvalid, TokenMissing
 from postroad.web.limits import BodyLimit
 from postroad.web.pages import page_of
 from postroad.web.problems import PROBLEM_MEDIA_TYPE
@@ -34,7 +35,7 @@ class Order(BaseModel):
 
 FAILURES: dict[str, Exception] = {
     "missing": Missing("no such thing", hint="make one"),
-    "conflict": Conflict("other content"),
+    "conflict": MessageConflict("other content"),
     "away": psycopg.OperationalError("secret connection string"),
     "bug": ValueError("secret inside"),
 }
@@ -64,7 +65,7 @@ def client() -> TestClient:
     ("name", "status", "code"),
     [
         ("missing", 404, "sample_missing"),
-        ("conflict", 409, "web_conflict"),
+        ("conflict", 409, "exchange_message_conflict"),
         ("away", 503, "database_unavailable"),
         ("bug", 500, "unforeseen"),
     ],

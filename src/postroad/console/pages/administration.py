@@ -21,10 +21,10 @@ from postroad.console.parts.lists import gone
 from postroad.console.parts.resources import Cells, show_resource
 from postroad.console.passwords import check_password, new_password
 from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS, SETTINGS
-from postroad.console.services import forget_services
 from postroad.console.view import View
 from postroad.operate import Row, RowNotFound
 from postroad.operate.resource import MAX_KEYS
+from postroad.postgres.calls import call
 
 MAX_LOG_BYTES = 64_000
 
@@ -35,13 +35,19 @@ async def _workers(view: View) -> None:
 
     async def forget(host: str) -> None:
         run = view.context.connections.run
-        await view.act("service.forget", host, lambda: run(forget_services, host))
+        await view.act("service.forget", host, partial(run, call, "console.forget_services", host))
 
     async def restart(name: str) -> None:
-        title = t("worker.restart")
+        title, again = t("worker.restart"), view.context.components.restart
 
         async def submit(_: object) -> bool:
-            return await view.act("service.restart", name, partial(_restart, view, name))
+
+            async def do() -> None:
+                if again is None or not again(name):
+                    reason = f"{name} cannot be restarted here"
+                    raise RowNotFound(reason, hint="restart its process")
+
+            return await view.act("service.restart", name, do)
 
         question = t("common.sure", action=title, target=name)
         await ask(view, title, title, submit, note=question, tone="danger")
@@ -65,12 +71,6 @@ async def _workers(view: View) -> None:
     await show_resource(view, WORKERS, title=title, has_form=False, name="handler_")
     title = t("worker.sessions")
     await show_resource(view, SESSIONS, title=title, has_form=False, name="session_")
-
-
-async def _restart(view: View, name: str) -> None:
-    restart = view.context.components.restart
-    if restart is None or not restart(name):
-        raise RowNotFound(f"{name} cannot be restarted here", hint="restart its process")
 
 
 @page("/workers/{service}/log", "workers", "worker.log_title", role="operator")

@@ -47,11 +47,6 @@ COUNTED = {"ready": "ready", "delayed": "delayed", "waiting": "blocked", "leased
            "dead": "dmq"}  # fmt: skip
 CONSUMER_COLUMNS = ("consumer", "state", "paused_by", "pause_reason", "selector", *COUNTED.values(),
                     "oldest_age", "max_attempts")  # fmt: skip
-# The fields of `Point` by the names of the columns of stored figures, where these have them.
-OF_POINT = {
-    **{name: name for name in ("at", "depth", "dmq", "age_seconds")},
-    **{kind: f"{kind}_per_second" for kind in HAPPENS},
-}
 
 
 @page("/bus", "bus", "bus.title")
@@ -63,7 +58,7 @@ async def _queues(view: View) -> None:
 
     def trend(row: Row) -> Markup:
         points = view.context.history.of(row["queue"], row["consumer"])[-TREND_POINTS:]
-        return spark([point.depth for point in points], t("bus.depth"))
+        return spark([point["waiting"] for point in points], t("bus.depth"))
 
     await view.live(totals)
     with ui.element("div").classes("row"):
@@ -113,8 +108,7 @@ async def _charts(view: View, queue: str | None = None, consumer: str | None = N
 
     async def read() -> Sequence[Row]:
         if is_live:
-            points = view.context.history.of(queue, consumer)
-            return [{name: getattr(p, at) for name, at in OF_POINT.items()} for p in points]
+            return view.context.history.of(queue, consumer)
         minutes = SPANS[span][1] / timedelta(minutes=1)
         return [
             {**row, **{kind: row[kind] / minutes for kind in HAPPENS}} for row in await stored()
@@ -147,14 +141,13 @@ async def _charts(view: View, queue: str | None = None, consumer: str | None = N
             for one in columns
         }
 
-    depth, dead = ("depth", "dmq") if is_live else ("waiting", "dead")
     restarts = [] if is_live else await _restarts(view, SPANS[span][0])
     if not is_live:
         await view.live(totals)
     with ui.element("div").classes("columns"):
         unit = t("unit.per_second" if is_live else "unit.per_minute")
         await line_chart(view, t("bus.rates") + of, rates, unit=unit, restarts=restarts)
-        waiting = partial(lines, depth=depth, dmq=dead)
+        waiting = partial(lines, depth="waiting", dmq="dead")
         await line_chart(view, t("bus.depth") + of, waiting, restarts=restarts)
         if not is_live:
             await line_chart(view, t("bus.latency") + of, latencies, unit=t("unit.s"))

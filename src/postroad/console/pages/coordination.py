@@ -51,14 +51,14 @@ async def _overview(view: View) -> None:
     async def head() -> Markup:
         found = await view.cached("coordination.summary", read, 5)
         await readers(view)
-        return figures(
-            [
-                (t.plural("coordination.readers_n", found.readers), number(found.readers), ""),
-                (t.plural("coordination.events_n", found.events), number(found.events), ""),
-                (t("coordination.unfinished"), number(found.unfinished), ""),
-                (t("coordination.parked"), number(found.parked), "bad" if found.parked else "good"),
-            ]
-        )
+        counted = [
+            (t.plural(f"coordination.{name}_n", found[name]), number(found[name]), "")
+            for name in ("readers", "events")
+        ]
+        unfinished = (t("coordination.unfinished"), number(found["unfinished"]), "")
+        tone = "bad" if found["parked"] else "good"
+        parked = (t("coordination.parked"), number(found["parked"]), tone)
+        return figures([*counted, unfinished, parked])
 
     await view.live(head)
     await show_resource(view, READERS, name="reader_")

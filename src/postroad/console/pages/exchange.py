@@ -32,6 +32,7 @@ from postroad.console.parts.lists import download_note, empty, figures
 from postroad.console.parts.resources import (
     detail_facts,
     history_of,
+    link_cell,
     list_page,
     open_row,
     part_table,
@@ -42,7 +43,6 @@ from postroad.console.view import View
 from postroad.exchange import resources as exchange
 from postroad.exchange.errors import FileUnsafe, MessageNotFound
 from postroad.exchange.files import CHUNK_BYTES, Storage
-from postroad.operate import Row
 
 # As many columns as fit on a screen of common width.
 DATABASE_COLUMNS = (
@@ -150,7 +150,7 @@ async def _process(view: View) -> None:
 
     async def files() -> Markup:
         found, none = (await again())["files"], empty(t("exchange.no_file"))
-        cells = {"name": _file_link}
+        cells = link_cell("name", "exchange", "messages", by="number")
         shown = part_table(view, exchange.PROCESSES.parts["files"], found, none, cells=cells)
         return card(t("exchange.files"), shown)
 
@@ -181,10 +181,6 @@ def _diagram(view: View, state: str, passed: Sequence[str]) -> str:
         "  classDef passed fill:#d3f9d8,stroke:#2b8a3e,color:#17212b",
     ]
     return "\n".join(lines)
-
-
-def _file_link(row: Row) -> Markup:
-    return link(row["name"], address("exchange", "messages", row["number"]), class_="mono")
 
 
 MAX_FILE_BYTES = 100_000

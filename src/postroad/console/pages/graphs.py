@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 
 from nicegui import ui
 
@@ -13,11 +12,12 @@ from postroad.bus import AsyncSagas, SagaStep
 from postroad.bus.resources import CANCEL, RETRY, SAGAS, WAITS
 from postroad.bus.saga_picture import mermaid
 from postroad.console.frame import page
-from postroad.console.markup import NOTHING, Markup, address, link
+from postroad.console.markup import Markup
 from postroad.console.parts.actions import action_buttons
 from postroad.console.parts.resources import (
-    Cells,
     detail_facts,
+    link_cell,
+    message_cell,
     open_row,
     part_table,
     show_resource,
@@ -84,13 +84,8 @@ async def _waiting(view: View) -> None:
         return _waiting_graph(found) if found else ""
 
     await live_graph(view, graph, view.t("bus.waiting"))
-    cells = {name: partial(_message_link, name) for name in ("iid", "before_iid")}
+    cells = {**message_cell("iid"), **message_cell("before_iid")}
     await show_resource(view, WAITS, cells=cells, sort="added")
-
-
-def _message_link(name: str, row: Row) -> Markup | str:
-    iid = row[name]
-    return link(iid, address("bus", "messages", iid), class_="mono") if iid else NOTHING
 
 
 @page("/bus/sagas", "sagas", "saga.title")
@@ -110,10 +105,6 @@ def _step_row(one: SagaStep) -> Row:
         "attempts": one.attempts + one.undo_attempts,
         "error": one.undo_error or one.step_error,
     }
-
-
-def _queue_link(row: Row) -> Markup | str:
-    return link(row["queue"], address("bus", "queues", row["queue"])) if row["queue"] else NOTHING
 
 
 @page("/bus/sagas/{saga_id}", "sagas", "saga.one_title")
@@ -138,7 +129,7 @@ async def _saga(view: View) -> None:
         found = [_step_row(one) for one in await steps()]
         return part_table(view, STEPS, found, cells=cells, label=t("saga.steps"))
 
-    cells: Cells = {"queue": _queue_link, "iid": partial(_message_link, "iid")}
+    cells = {**link_cell("queue", "bus", "queues", class_=""), **message_cell("iid")}
     await action_buttons(view, [CANCEL, RETRY], row)
     await view.live(head)
     await live_graph(view, graph, t("saga.graph"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postroad.console.frame import page
-from postroad.console.markup import NOTHING, Markup, address, element, joined, link, number
+from postroad.console.markup import Markup, address, element, joined, link, number
 from postroad.console.pages.messages import copies_card
 from postroad.console.parts.actions import action_buttons
 from postroad.console.parts.resources import (
     detail_facts,
     history_of,
     list_page,
+    message_cell,
     open_row,
     show_resource,
 )
@@ -103,7 +104,7 @@ async def _file(view: View) -> None:
     async def shown() -> Markup:
         row = await now()
         history = history_of(view, row["history"], "status", {"failed": "bad"})
-        cells = {"bytes_done": bar, "notice": _notice}
+        cells = {"bytes_done": bar, **message_cell("notice")}
         details = detail_facts(view, FILES, row, t("intake.file"), cells)
         shown = element("div", details, history, class_="columns")
         notice = await copies_card(view, row["notice"]) if row["notice"] else None
@@ -111,9 +112,3 @@ async def _file(view: View) -> None:
 
     await action_buttons(view, FILE_ACTIONS, now)
     await view.live(shown)
-
-
-def _notice(row: Row) -> Markup | str:
-    if row["notice"] is None:
-        return NOTHING
-    return link(row["notice"], address("bus", "messages", row["notice"]), class_="mono")

@@ -45,7 +45,7 @@ from postroad.console.parts.lists import (
     tabs,
     timeline,
 )
-from postroad.console.parts.resources import part_table, show_resource
+from postroad.console.parts.resources import message_cell, part_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Column, Row
 
@@ -124,14 +124,14 @@ async def _messages(view: View) -> None:
         bus.MESSAGES,
         fixed={"queue": queue, "consumer": consumer, "state": state},
         names=("iid", "added", *more, "attempts", "properties", "size", "data"),
-        cells={"iid": _iid, "properties": lambda row: _pairs(row["properties"]), "data": _data},
+        cells={
+            **message_cell("iid"),
+            "properties": lambda row: _pairs(row["properties"]),
+            "data": _data,
+        },
         has_form=False,
         actions=() if state == "retained" else actions[state != "dead" :],
     )
-
-
-def _iid(row: Row) -> Markup:
-    return link(row["iid"], address("bus", "messages", row["iid"]), class_="mono")
 
 
 def _data(row: Row) -> Markup:
@@ -276,5 +276,5 @@ async def _dead(view: View) -> None:
 
 @page("/bus/dead/messages", "bus", "bus.dead", tab="/bus/dead")
 async def _dead_messages(view: View) -> None:
-    cells = {"iid": _iid, "data": _data}
+    cells = {**message_cell("iid"), "data": _data}
     await show_resource(view, bus.DEAD, cells=cells, actions=bus.DEAD_ACTIONS[:3])

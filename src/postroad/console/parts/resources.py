@@ -96,6 +96,21 @@ def _moment(value: datetime | str) -> datetime:
     return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
+def link_cell(name: str, *place: str, by: str = "", class_: str = "mono") -> Cells:
+    """Show column `name` as a link to a page below `place`, named by it or by column `by`."""
+
+    def show(row: Row) -> Markup | str:
+        text = row[name]
+        return link(text, address(*place, row[by or name]), class_=class_) if text else NOTHING
+
+    return {name: show}
+
+
+def message_cell(name: str) -> Cells:
+    """Show the iid in a column as a link to the message."""
+    return link_cell(name, "bus", "messages")
+
+
 def _align(column: Column) -> str:
     return ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
 
