@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.calls import call, transact
 from postroad.bridge.registry import Bridge, define, find, load, make_service, register
 from postroad.bridge.service import PumpSettings
+from postroad.bridge.status import status
 from postroad.settings import BridgeDefinition
 
 State = Literal["running", "paused", "draining", "drained"]
@@ -45,12 +46,18 @@ def _named(wanted: Bridge, known: list[Bridge]) -> Bridge:
     return replace(wanted, name=name)
 
 
-async def remove(addresses: Addresses, name: str) -> None:
-    """Close both ends and remove the bridge, with the messages that its consumer has not sent.
+async def remove(addresses: Addresses, name: str, *, is_dry_run: bool = False) -> dict[str, Any]:
+    """Remove both ends of a bridge and its definition. Drain it first.
 
-    Drain it first to lose nothing. Raises BridgeNotFound.
+    Raises BridgeNotFound.
+
+    Example: postroad bridge remove orders --dry-run
     """
     bridge = await find(addresses, name)
+    (now,) = await status(addresses, name)
+    lost = 0 if bridge.kind == "rabbitmq_in" else now.lag or 0
+    if is_dry_run:
+        return {"bridge": name, "messages_lost": lost}
     async with transact(addresses.home) as connection:
         await call(connection, "unregister", name)
     if bridge.kind != "rabbitmq_in":
@@ -63,6 +70,7 @@ async def remove(addresses: Addresses, name: str) -> None:
                 " where i.name = %s",
                 (name,),
             )
+    return {"bridge": name, "messages_lost": lost}
 
 
 async def set_state(addresses: Addresses, name: str, state: State) -> str:

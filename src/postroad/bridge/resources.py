@@ -104,6 +104,11 @@ def _action(
     )  # fmt: skip
 
 
+REMOVE = Action(
+    operations.remove, "bridge {bridge} {would}removed", STATUS, place="addresses",
+    needs=("is_dry_run",), loss="messages_lost",
+    question="{messages_lost} messages were not carried yet. Continue?",
+)  # fmt: skip
 PAUSE = _action(
     "pause", "paused",
     "Let a bridge take nothing until it is resumed; its messages wait at the source.\n\n"

@@ -95,7 +95,14 @@ class BridgeSupervisor(Service):
         try:
             while not self.stopping.is_set():
                 try:
-                    await self._define()
+                    for name, definition in list(self._undefined.items()):
+                        try:
+                            await add(self._addresses, definition, name)
+                        except (*SURVIVABLE, BridgeError) as failure:
+                            # It is tried again in the next round.
+                            _warn("bridge_not_opened", failure, name)
+                        else:
+                            del self._undefined[name]
                     await self._reconcile()
                 except (*SURVIVABLE, BridgeError) as failure:
                     _warn("bridges_not_read", failure)
@@ -104,16 +111,6 @@ class BridgeSupervisor(Service):
         finally:
             watching.cancel()
             await asyncio.gather(*(self._end(name) for name in list(self.running)))
-
-    async def _define(self) -> None:
-        """Register the bridges of the settings; one that fails is retried."""
-        for name, definition in list(self._undefined.items()):
-            try:
-                await add(self._addresses, definition, name)
-            except (*SURVIVABLE, BridgeError) as failure:
-                _warn("bridge_not_opened", failure, name)
-            else:
-                del self._undefined[name]
 
     async def _reconcile(self) -> None:
         bridges = {

@@ -15,7 +15,7 @@ from postroad.bridge import operations
 from postroad.bridge import status as facts
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.metrics import BridgeCollector
-from postroad.bridge.resources import BRIDGES, DRAIN, PAUSE, RESUME, SHARDS, STATUS
+from postroad.bridge.resources import BRIDGES, DRAIN, PAUSE, REMOVE, RESUME, SHARDS, STATUS
 from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.context import Application, command, pass_application, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
@@ -132,25 +132,6 @@ async def _drained(addresses: Addresses, name: str, *, is_quiet: bool) -> None:
             await asyncio.sleep(0.5)
 
 
-@command(bridge)
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask, even if messages would be lost.")
-def remove(application: Application, name: str, yes: bool, is_dry_run: bool, as_json: bool) -> None:
-    """Remove both ends of a bridge and its definition. Drain it first.
-
-    Example: postroad bridge remove orders --dry-run
-    """
-    (now,) = _run_at(application, lambda addresses: facts.status(addresses, name))
-    lost = 0 if now.kind == "rabbitmq_in" else now.lag or 0
-    if lost and not yes and not is_dry_run:
-        click.confirm(f"{lost} messages were not carried yet. Continue?", abort=True, err=True)
-    if not is_dry_run:
-        _run_at(application, lambda addresses: operations.remove(addresses, name))
-    result = {"bridge": name, "messages_lost": lost, "is_dry_run": is_dry_run}
-    sentence = f"bridge {name} {'would be ' if is_dry_run else ''}removed"
-    print_result(result, sentence, as_json=as_json)
-
-
 @bridge.group()
 def shards() -> None:
     """Show logical queues that are spread over several databases (settings bridge.shards).
@@ -165,6 +146,7 @@ for one in (
     list_command(STATUS, _run_at, "status", argument="name", limit=MAX_LIMIT),
     action_command(PAUSE, _run_at),
     action_command(RESUME, _run_at),
+    action_command(REMOVE, _run_at),
     _drain(),
 ):
     bridge.add_command(one)

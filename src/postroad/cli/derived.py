@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias, get_args
 
 import click
@@ -104,7 +105,6 @@ def action_command(action: Action, run: Runner) -> click.Command:
 
     @pass_application
     def command(application: Application, /, is_dry_run: bool, as_json: bool, **given: Any) -> None:
-        supplied = {"by": user(), "is_dry_run": is_dry_run}
         is_all = given.pop("is_all", False)
         target = action.parameters[0]
         is_named = bool(given[target.name]) or not (target.is_required or is_all)
@@ -115,7 +115,8 @@ def action_command(action: Action, run: Runner) -> click.Command:
             _refuse_unused(action, given, is_all=is_all)
         must_ask = action.question and not given.pop("is_sure") and not is_dry_run
 
-        async def do(connection: Connection) -> Mapping[str, Any]:
+        async def do(connection: Connection, is_trial: bool = is_dry_run) -> Mapping[str, Any]:
+            supplied = {"by": user(), "is_dry_run": is_trial}
             if is_all:
                 if not is_dry_run:
                     # Each batch commits: one transaction for all rows would hold locks for long.
@@ -125,7 +126,8 @@ def action_command(action: Action, run: Runner) -> click.Command:
             return await action.run(connection, supplied, **arguments)
 
         if must_ask:
-            known = run(application, do, is_dry_run=True) if action.loss else given
+            trial = partial(do, is_trial=True)
+            known = run(application, trial, is_dry_run=True) if action.loss else given
             if not action.loss or known[action.loss]:
                 click.confirm(action.question.format_map(known), abort=True, err=True)
         facts = run(application, do, is_dry_run=is_dry_run)

@@ -82,6 +82,10 @@ def test_a_bridge_lives_on_the_command_line(databases: TwoDatabases) -> None:
     status = {each["name"]: each for each in say("status", "--json").json}
     assert (status["orders"]["lag"], status["orders_2"]["lag"]) == (1, 1)
     assert status["orders"]["problem"].startswith("no process runs it")
+    asked = say("remove", "orders")
+    assert asked.code != 0
+    assert "1 messages were not carried yet" in asked.error
+    assert [each["name"] for each in say("list", "--json").json] == ["orders", "orders_2"]
     assert "is paused (was running)" in say("pause", "orders_2").out
     assert say("resume", "orders_2", "--dry-run", "--json").json["was"] == "paused"
     assert say("resume", "orders_2", "--json").json["was"] == "paused"
