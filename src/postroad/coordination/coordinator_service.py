@@ -22,7 +22,7 @@ from postroad.postgres.calls import Connection, call
 
 DEADLINE_DEFAULT = timedelta(seconds=30)
 ASK_DEFAULT = timedelta(seconds=10)
-ALARM_DEFAULT = timedelta(minutes=5)
+ALARM_DELAY = timedelta(minutes=5)
 WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
 
 
@@ -35,7 +35,6 @@ class Coordinator(PollingService):
         *,
         deadline: timedelta = DEADLINE_DEFAULT,
         ask: timedelta = ASK_DEFAULT,
-        alarm: timedelta = ALARM_DEFAULT,
         watch_interval: timedelta = WATCH_INTERVAL_DEFAULT,
         keep: timedelta = KEEP_DEFAULT,
         listen: bool = True,
@@ -49,7 +48,7 @@ class Coordinator(PollingService):
         super().__init__(
             "coordination coordinator", dsn, *inboxes, Upkeep(dsn, keep), pause=watch_interval
         )
-        self._limits = (ask, alarm)
+        self._limits = (ask, ALARM_DELAY)
 
     async def work(self, connection: Connection) -> bool:
         """Check deadlines and readers once."""

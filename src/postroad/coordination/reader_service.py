@@ -34,7 +34,7 @@ from postroad.postgres.connections import connect_async
 logger = logging.getLogger(__name__)
 
 PAGE_DEFAULT = 1000
-POLL_INTERVAL_DEFAULT = timedelta(seconds=1)
+POLL_INTERVAL = timedelta(seconds=1)
 # The interval without notices, behind a pooler.
 UNNOTICED_INTERVAL = timedelta(milliseconds=100)
 REPEAT_DEFAULT = timedelta(seconds=5)
@@ -80,12 +80,10 @@ class Reader(PollingService):
         writer: str,
         *,
         page: int = PAGE_DEFAULT,
-        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
         repeat: timedelta = REPEAT_DEFAULT,
         max_attempts: int = MAX_ATTEMPTS_DEFAULT,
         wait: Literal["entity", "all"] = "entity",
         checks: Sequence[Check] = (),
-        snapshot: bool = True,
         keep: timedelta = KEEP_DEFAULT,
         listen: bool = True,
     ) -> None:
@@ -96,7 +94,7 @@ class Reader(PollingService):
             inbox,
             Upkeep(dsn, keep),
             notice=(writer, calls.CHANNEL, calls.PUBLISHED),
-            pause=poll_interval if listen else min(poll_interval, UNNOTICED_INTERVAL),
+            pause=POLL_INTERVAL if listen else UNNOTICED_INTERVAL,
             listen=listen,
         )
         self._writer_dsn = writer
@@ -105,7 +103,6 @@ class Reader(PollingService):
         self._repeat = repeat
         self._settings = (wait, max_attempts, bool(checks))
         self._checks = tuple(checks)
-        self._takes_snapshot = snapshot
         self.pulls = 0
 
     async def prepare(self, connection: Connection) -> None:
@@ -114,7 +111,7 @@ class Reader(PollingService):
         await call(connection, "coordination.configure_reader", *self._settings)
         cursor = await connection.execute(calls.CURSOR)
         row = await cursor.fetchone()
-        if self._takes_snapshot and row is not None and row[0] == 0 and not row[2]:
+        if row is not None and row[0] == 0 and not row[2]:
             await self._take_snapshot()
         await call(connection, "coordination.announce")
 

@@ -9,30 +9,25 @@ connecting ──> working ──nothing to do──> waiting ──woken, or th
 
 from __future__ import annotations
 
-import logging
-from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import psycopg
 
 from postroad.bus import calls as bus_calls
-from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.coordination.errors import CoordinationError
 from postroad.postgres.calls import Connection, call
-from postroad.postgres.connections import connect_async
+from postroad.postgres.connected_service import ConnectedService
 from postroad.postgres.errors import raised_by
 from postroad.postgres.listen import ListenHub, Notice
-from postroad.service import AutoResetEvent, Service
-
-logger = logging.getLogger(__name__)
+from postroad.service import Service
 
 KEEP_DEFAULT = timedelta(days=7)
 PURGE_EVENTS = 5_000
 UPKEEP_INTERVAL = timedelta(seconds=1)
 
 
-class PollingService(Service):
+class PollingService(ConnectedService):
     """Calls `work()` repeatedly; a subclass writes it. Runs and stops other services with it."""
 
     def __init__(
@@ -49,8 +44,8 @@ class PollingService(Service):
         self.dsn = dsn
         self._services = services
         self._notice = notice if listen else None
-        self._noticed = AutoResetEvent()
         self._pause_seconds = pause.total_seconds()
+        self._prepared: Connection | None = None
 
     async def prepare(self, connection: Connection) -> None:
         """Run once per connection, before the first `work()`."""
@@ -62,7 +57,6 @@ class PollingService(Service):
     def request_stop(self) -> None:
         """Ask this service and its sub-services to stop."""
         super().request_stop()
-        self._noticed.set()
         for service in self._services:
             service.request_stop()
 
@@ -72,51 +66,38 @@ class PollingService(Service):
             await self.supervise(*self._services)
             for service in self._services:
                 await service.ready()
-            await self._poll()
+            if self._notice is not None:
+                hub = ListenHub(self._notice[0])
+                hub.subscribe(self._notice[1], self._on_notice)
+                await self.supervise(hub)
+            await self.repeat(self._poll, self.dsn, event="coordination_interrupted")
         finally:
             await self.stop_supervised()
 
-    async def _poll(self) -> None:
-        backoff = Backoff()
-        while not self.stopping.is_set():
-            try:
-                async with AsyncExitStack() as stack:
-                    await self._serve(stack, backoff)
-            except (CoordinationError, *SURVIVABLE) as failure:
-                own = (
-                    raised_by(CoordinationError, failure)
-                    if isinstance(failure, psycopg.Error)
-                    else failure
-                )
-                if isinstance(own, CoordinationError) and not own.retryable:
-                    raise own from failure
-                extra = {"service": self.name, "reason": str(failure).strip()}
-                logger.warning("coordination_interrupted", extra=extra)
-                await self.pause(backoff.next_seconds())
-
-    async def _serve(self, stack: AsyncExitStack, backoff: Backoff) -> None:
-        connection = await connect_async(
-            self.dsn, application_name=f"postroad {self.name}", autocommit=True
-        )
-        stack.push_async_callback(connection.close)
-        await self.prepare(connection)
-        if self._notice is not None:
-            hub = ListenHub(self._notice[0])
-            stack.push_async_callback(hub.stop)
-            hub.subscribe(self._notice[1], self._on_notice)
-            await hub.start()
-        self.announce_ready()
-        while not self.stopping.is_set():
+    async def _poll(self, connection: Connection) -> None:
+        try:
+            if self._prepared is not connection:
+                await self.prepare(connection)
+                self._prepared = connection
+                self.announce_ready()
             again = await self.work(connection)
-            backoff.reset()
-            self.signals.emit("worked", again)
-            if not again:
-                await self._noticed.wait(self._pause_seconds)
+        except (CoordinationError, psycopg.Error) as failure:
+            own = (
+                raised_by(CoordinationError, failure)
+                if isinstance(failure, psycopg.Error)
+                else failure
+            )
+            if own is not None and not own.retryable:
+                self._report_failure(own)
+            raise
+        self.signals.emit("worked", again)
+        if not again:
+            await self.changed.wait(self._pause_seconds)
 
     def _on_notice(self, notice: Notice) -> None:
         # Without a payload: notices may have been lost while the hub was connecting.
         if self._notice is not None and notice.payload in (None, self._notice[2]):
-            self._noticed.set()
+            self.changed.set()
 
 
 class Upkeep(PollingService):
