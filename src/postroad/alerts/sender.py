@@ -34,11 +34,6 @@ logger = logging.getLogger(__name__)
 PURGE_INTERVAL_SECONDS = 3600.0
 
 
-def sender_name() -> str:
-    """Return the name of this process in the list of attempts."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
 async def deliver(
     connection: Connection, channel: Channel, settings: AlertsSettings, notice_id: int | None = None
 ) -> Notice | None:
@@ -47,8 +42,9 @@ async def deliver(
     Each step is a separate transaction on an autocommit connection. Raises DeliveryFailed after
     recording the failure.
     """
+    sender = f"{socket.gethostname()}:{os.getpid()}"
     wanted = [channel.name], settings.lease, settings.backoff_max, notice_id
-    taken = await select(connection, "alerts.take", sender_name(), *wanted)
+    taken = await select(connection, "alerts.take", sender, *wanted)
     if not taken:
         return None
     notice = Notice(**taken[0])

@@ -130,7 +130,14 @@ class Consumption:
                 self._deliver(watch, is_worker)
                 has_come = True
             if watch.is_stale:
-                self._refresh(watch)
+                self._routes.forget(watch.queue)
+                route = self._routes.find(watch.queue)
+                watch.is_stale = False
+                if route is None:
+                    # The queue was deleted; the recheck finds it when it is created again.
+                    watch.is_due = False
+                else:
+                    watch.route = route
             slots = self._free_slots(watch)
             is_due = watch.is_due or watch.poll_at <= now
             if slots and is_due and watch.is_worthwhile(slots, now):
@@ -174,7 +181,10 @@ class Consumption:
                 if watch.channel.qos.delivered.pop(message.delivery_tag, None) is not None:
                     self.refuse(taken[2], _reason(failure))
                 self._refuse_all()
-                if _reached_pool(failure):
+                # A task that failed while Celery gave it to the pool keeps its slot of the pool,
+                # so a worker that continued would run out of slots.
+                frames = traceback.walk_tb(failure.__traceback__)
+                if any(frame.f_code.co_name == "execute_using_pool" for frame, _ in frames):
                     raise
 
     def _read(self, channel: Channel, queue: str, taken: Taken) -> Any:
@@ -284,16 +294,6 @@ class Consumption:
             watch.is_due = True
             watch.is_stale = watch.is_stale or not watch.route.is_temporary
 
-    def _refresh(self, watch: Watch) -> None:
-        self._routes.forget(watch.queue)
-        route = self._routes.find(watch.queue)
-        watch.is_stale = False
-        if route is None:
-            # The queue was deleted; the recheck finds it when it is created again.
-            watch.is_due = False
-        else:
-            watch.route = route
-
     # Acks and rejections, from any thread.
 
     def ack(self, token: int) -> None:
@@ -329,15 +329,6 @@ class Consumption:
                 if self._link.is_closed:
                     raise
                 logger.warning("refusal_failed", extra={"reason": str(failure).strip()})
-
-
-def _reached_pool(failure: Exception) -> bool:
-    """Return whether a task failed while Celery gave it to the pool.
-
-    Such a task keeps its slot of the pool, so a worker that continued would run out of slots.
-    """
-    frames = traceback.walk_tb(failure.__traceback__)
-    return any(frame.f_code.co_name == "execute_using_pool" for frame, _ in frames)
 
 
 def _reason(failure: Exception) -> str:

@@ -247,12 +247,12 @@ class LeaseLoop(Service):
             self._holder.finish(message.token)
             return
         self._reports[message.token] = None
-        self._event_loop.call_soon_threadsafe(self._begin_report, message, answer, failure)
 
-    def _begin_report(
-        self, message: HeldMessage, answer: object, failure: BaseException | None
-    ) -> None:
-        self._reports[message.token] = asyncio.create_task(self._report(message, answer, failure))
+        def begin() -> None:
+            report = self._report(message, answer, failure)
+            self._reports[message.token] = asyncio.create_task(report)
+
+        self._event_loop.call_soon_threadsafe(begin)
 
     async def _report(
         self, message: HeldMessage, answer: object, failure: BaseException | None

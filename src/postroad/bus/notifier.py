@@ -56,7 +56,8 @@ class Notifier:
         self._pending.add(queue)
         with self._lock:
             # A forked process does not inherit threads.
-            if self._worker is None or not self._is_working():
+            worker = self._worker
+            if worker is None or not (worker.is_alive() if self._blocks else not worker.done()):
                 self._start()
         self._announced.set()
 
@@ -68,9 +69,6 @@ class Notifier:
         worker, self._worker = self._worker, None
         if worker is not None:
             await resolved(worker.join() if self._blocks else worker)
-
-    def _is_working(self) -> bool:
-        return bool(self._worker.is_alive() if self._blocks else not self._worker.done())
 
     def _start(self) -> None:
         name, work = "postroad-notifier", self._work()

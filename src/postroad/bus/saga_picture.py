@@ -30,7 +30,11 @@ _COLOURS = {
 def text(steps: Sequence[SagaStep]) -> list[str]:
     """Draw one saga as a tree: each step is below the last of its predecessors."""
     lines: list[str] = []
-    parents = {step.step: _parent(step, steps) for step in steps}
+    parents: dict[str, str | None] = {}
+    for step in steps:
+        before = [each for each in steps if each.step in step.after]
+        last = max(before, key=lambda each: each.position, default=None)
+        parents[step.step] = last.step if last is not None else None
 
     def draw(step: SagaStep, stem: str, branch: str, below: str) -> None:
         lines.append(f"{stem}{branch}{_described(step)}")
@@ -62,11 +66,6 @@ def mermaid(steps: Sequence[SagaStep]) -> str:
     used = {step.step_state for step in steps}
     lines += [f"  classDef {state} {style}" for state, style in _COLOURS.items() if state in used]
     return "\n".join(lines)
-
-
-def _parent(step: SagaStep, steps: Sequence[SagaStep]) -> str | None:
-    before = [each for each in steps if each.step in step.after]
-    return max(before, key=lambda each: each.position).step if before else None
 
 
 def _described(step: SagaStep) -> str:

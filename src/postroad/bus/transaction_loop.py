@@ -378,17 +378,14 @@ class TransactionLoop(Service):
         if failures:
             await self._undo(failures, run.answers)
         else:
-            self._note_success(run)
-
-    def _note_success(self, run: BatchRun) -> None:
-        batch, seconds = self.batch, time.monotonic() - run.began
-        self._owner.measures.add("batch", (len(batch.taken),))
-        rejected = {each.message.id for each in run.rejected if each.message is not None}
-        done = [each for each in batch.done if each.id not in rejected] if rejected else batch.done
-        self._owner.measures.handled(done, batch.taken_at, batch.seconds)
-        self._is_quick = seconds * run.width < QUICK_HANDLER_SECONDS * len(batch.taken)
-        self._owner.note(run, seconds, has_ended=True)
-        batch.handled(seconds, run.width)
+            batch, seconds = self.batch, time.monotonic() - run.began
+            self._owner.measures.add("batch", (len(batch.taken),))
+            rejected = {each.message.id for each in run.rejected if each.message is not None}
+            done = [each for each in batch.done if each.id not in rejected]
+            self._owner.measures.handled(done, batch.taken_at, batch.seconds)
+            self._is_quick = seconds * run.width < QUICK_HANDLER_SECONDS * len(batch.taken)
+            self._owner.note(run, seconds, has_ended=True)
+            batch.handled(seconds, run.width)
 
     async def _undo(
         self, failures: list[Failure], answers: Sequence[tuple[Message, object]] = ()

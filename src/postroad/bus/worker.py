@@ -29,15 +29,12 @@ class AsyncWorker(HandlerRegistry, Service):
     awaits = True
     _runners: type[Runners[Any]] = TaskRunners
 
-    def __init__(
-        self, dsn: str, settings: WorkerSettings | None = None, hub: ListenHub | None = None
-    ) -> None:
+    def __init__(self, dsn: str, settings: WorkerSettings | None = None) -> None:
         HandlerRegistry.__init__(self)
         Service.__init__(self, "worker")
         self._dsn = dsn
         self._settings = settings or WorkerSettings()
         self._loops: list[TransactionLoops | LeaseLoop] = []
-        self._hub = hub
 
     def request_stop(self) -> None:
         """Ask the worker to stop gracefully, without waiting for it."""
@@ -64,18 +61,15 @@ class AsyncWorker(HandlerRegistry, Service):
             payloads = await self._prepare(bus)
             if payloads is None:
                 return
-            settings, hub = self._settings, self._hub
-            services: list[Service] = []
-            if hub is None and settings.listen:
-                hub = ListenHub(self._dsn)
-                services.append(hub)
+            settings = self._settings
+            hub = ListenHub(self._dsn) if settings.listen else None
             wakeup = AsyncWakeup(
                 lambda queues: bus.positions(*queues),
                 self._queues,
                 hub=hub,
                 poll_interval=settings.poll_interval,
             )
-            services.insert(0, wakeup)
+            services: list[Service] = [wakeup, *([hub] if hub is not None else [])]
             if (interval := settings.maintenance_interval) is not None:
                 is_pooled = not settings.listen
                 services.append(AsyncMaintenance(self._dsn, interval, is_pooled=is_pooled))

@@ -84,7 +84,6 @@ class ExchangeServer(Service):
         root: Path | str,
         settings: ExchangeSettings | None = None,
         *,
-        host: str | None = None,
         port: int | None = None,
         is_pooled: bool = False,
         http: HttpSettings | None = None,
@@ -104,7 +103,6 @@ class ExchangeServer(Service):
         self._storage = open_storage(root, self.settings, self.settings.second_root)
         self._served_seconds = 0.0
         self._runs: list[str] = []
-        self._host = self.settings.host if host is None else host
         self._port = self.settings.port if port is None else port
         self._is_pooled = is_pooled
 
@@ -196,7 +194,11 @@ class ExchangeServer(Service):
         if self._publish is not None:
             return self._publish(app)
         self.web = WebServer(
-            app, host=self._host, port=self._port, http=self._http, listener=self._listener
+            app,
+            host=self.settings.host,
+            port=self._port,
+            http=self._http,
+            listener=self._listener,
         )
         return self.web
 

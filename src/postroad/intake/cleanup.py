@@ -54,7 +54,12 @@ async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
                 note = "deleted at the source"
             else:
                 note = f"moved to {await _move(server, row, source, path)}"
-        await _remove_done_file(server, path, source)
+        if server["done_suffix"]:
+            try:
+                async with answering("its done-file", source):
+                    await source.sftp.remove(path + server["done_suffix"].encode())
+            except errors.RemoteFileError as failure:
+                logger.info("done_file_left", extra={"reason": failure.message})
     except errors.FileVanished:
         note = "already gone from the source"
     except errors.FileChanged:
@@ -77,15 +82,6 @@ async def _move(server: Row, row: Row, source: Source, path: bytes) -> str:
         target += b"." + str(row["id"]).encode()
     await source.sftp.rename(path, target)
     return target.decode("utf-8", "backslashreplace")
-
-
-async def _remove_done_file(server: Row, path: bytes, source: Source) -> None:
-    if server["done_suffix"]:
-        try:
-            async with answering("its done-file", source):
-                await source.sftp.remove(path + server["done_suffix"].encode())
-        except errors.RemoteFileError as failure:
-            logger.info("done_file_left", extra={"reason": failure.message})
 
 
 def _move_folder(server: Row) -> bytes:
