@@ -10,7 +10,7 @@ import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, update_wrapper
 from types import NoneType
 from typing import (
@@ -85,6 +85,10 @@ class Call(Generic[T]):
     makes: Payload | None = None
     needs_session: bool = False
     parts: Sequence[Call[Any]] = ()
+
+    def unflushed(self) -> Call[T]:
+        """Return this call with a commit that does not wait for the disk; a crash may lose it."""
+        return replace(self, text=f"{self.text}, set_config('synchronous_commit', 'off', true)")
 
     def removals(self, error: Undecodable) -> Iterator[Call[Any]]:
         """Build the calls that dead-letter undecodable messages; raise the error without one."""

@@ -461,15 +461,6 @@ def notify(*queues: str) -> Call[None]:
     return sql(NoneType, "notify", qnames=list(queues))
 
 
-def notify_quickly(queues: list[str]) -> Call[None]:
-    """Notify in a separate transaction that does not wait for the disk.
-
-    A notification that a crash loses is replaced by polling.
-    """
-    text = "select set_config('synchronous_commit', 'off', true), mbus.notify(%s)"
-    return Call(text, (queues,), rows.nothing)
-
-
 def positions(*queues: str) -> Call[list[int]]:
     """Return the position of each queue's last post; a cheap check for new messages."""
     return sql(list[int], "positions", qnames=list(queues))

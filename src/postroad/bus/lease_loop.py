@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from postroad import trace
+from postroad.bus import calls
 from postroad.bus.batch import FIRST_BATCH_SIZE, BatchSize
 from postroad.bus.client import AsyncBus
 from postroad.bus.errors import InvalidArgument, LeaseLost
@@ -308,7 +309,9 @@ class LeaseLoop(Service):
         return lost_tokens(((each.iid, each.token) for each in held.values()), lost)
 
     async def _ack(self, held: Held) -> None:
-        for iid in await self._bus.ack_many(list(held.values()), self._handler.consumer):
+        # The work is done again after an ack that a crash of the server loses.
+        acks = calls.ack_many(list(held.values()), self._handler.consumer).unflushed()
+        for iid in await self._bus._run(acks):
             logger.warning("lease_lost", extra={**self._facts, "iid": iid})
 
     def _lose(self, *messages: HeldMessage) -> None:

@@ -146,7 +146,7 @@ class AsyncRunner:
         return await self.run(calls.positions(*queues))
 
     async def _send(self, queues: list[str]) -> None:
-        await self.run(calls.notify_quickly(queues))
+        await self.run(calls.notify(*queues).unflushed())
 
     @asynccontextmanager
     async def _connected(self, queue: str | None) -> AsyncIterator[Any]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from postroad.bus import AsyncBus, Park, Retry, WorkerSettings
+from postroad.bus import AsyncBus, Park, Retry, WorkerSettings, calls
 from postroad.testing import wait_until_async
 from tests.fixtures.holding_proxy import holding_proxy
 from tests.integration.bus.crew import QUICK, Crew
@@ -48,6 +48,29 @@ async def test_handled_messages_are_acked(colour, database, orders):
         await wait_until_async(is_seen, what="all are handled")
         await _wait_for_counts(orders, 0, 0, 0, 0)
     assert sorted(seen, key=int) == [str(n) for n in range(300)]
+
+
+async def test_a_lease_waits_for_the_disk_and_the_ack_of_a_worker_does_not(
+    colour, database, orders, sight
+):
+    sight("create table note (kind text, waits text)")
+    sight(
+        "create function note() returns trigger language plpgsql security definer as $$ begin"
+        " insert into public.note values (tg_op, current_setting('synchronous_commit'));"
+        " return null; end $$"
+    )
+    sight(
+        "do $$ declare t text; begin for t in select tablename from pg_tables where"
+        " schemaname = 'mbus' and tablename like 'qt$orders$%' loop execute format('create"
+        " constraint trigger note after update or delete on mbus.%I deferrable initially"
+        " deferred for each row execute function public.note()', t); end loop; end $$"
+    )
+    crew = Crew(colour, database)
+    crew.on("orders", lambda _: None, mode="lease")
+    async with crew:
+        await orders.post("orders", "a")
+        await _wait_for_counts(orders, 0, 0, 0, 0)
+    assert sight("select kind, waits from note") == [("UPDATE", "on"), ("DELETE", "off")]
 
 
 async def test_failures_retries_and_parked_messages_go_their_ways(colour, database, orders):
@@ -316,7 +339,7 @@ async def test_a_worker_that_cannot_ack_extend_or_lease_ends_with_the_error(
     await orders.post("orders", "a")
     crew = Crew(colour, database)
     crew.on("orders", script, mode="lease", ttl=timedelta(milliseconds=300))
-    monkeypatch.setattr(AsyncBus, call, broken)
+    monkeypatch.setattr(calls if call == "ack_many" else AsyncBus, call, broken)
     try:
         await crew._call("start")
 

@@ -35,10 +35,10 @@ class EndlessBus:
             for n, _ in zip(self._numbers, range(amount), strict=False)
         ]
 
-    async def ack_many(self, *_: object) -> list[str]:
+    async def nack(self, *_: object) -> list[str]:
         return []
 
-    release_many = nack = ack_many
+    release_many = _run = nack
 
 
 class Waker:
