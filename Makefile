@@ -19,7 +19,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.installed-server: pyproject.toml constraints/all.txt tools/install.sh
-	@echo "installing Postroad into .venv"
+	@echo "installing Postroad into .venv, which takes a minute or two"
 	@tools/install.sh all
 	@touch $@
 

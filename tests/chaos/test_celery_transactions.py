@@ -50,7 +50,7 @@ def sent(connection: psycopg.Connection) -> list[int]:
     return numbers
 
 
-@pytest.mark.timeout(1800 if IS_FULL else 180)
+@pytest.mark.timeout(7200 if IS_FULL else 600)
 @pytest.mark.parametrize("name", SENDERS)
 def test_a_committed_row_has_one_task_and_a_rolled_back_row_none(name: str, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
@@ -65,11 +65,13 @@ def test_a_committed_row_has_one_task_and_a_rolled_back_row_none(name: str, data
             # It would never end, so it is killed in the middle however late that is.
             goal = done() + TRANSACTIONS // (KILLS + 1)
             with sender(name, database, sys.maxsize) as process:
-                wait_until(
-                    lambda goal=goal: done() >= goal,  # type: ignore[misc]
-                    what="transactions of the program",
-                    timeout_seconds=120,
-                )
+                # A slow machine needs long for all of them, but not for one.
+                while (seen := done()) < goal:
+                    wait_until(
+                        lambda seen=seen: done() > seen,  # type: ignore[misc]
+                        what="a transaction of the program",
+                        timeout_seconds=120,
+                    )
                 assert process.poll() is None
         with sender(name, database, max(TRANSACTIONS, done() + 2)) as process:
             assert process.wait() == 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import signal
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from playwright.sync_api import Browser, expect
 
+from postroad.cli.main import cli
 from postroad.cli.parts import find_part
 from postroad.console.pages.tour import FAULTS
 from tests.fixtures.console import OpenPage
@@ -24,6 +28,17 @@ HEALED_MILLISECONDS = 120_000
 def test_only_sample_services_can_be_broken() -> None:
     parts = [find_part(fault.service) for fault in FAULTS]
     assert [part.is_sample for part in parts if part] == [True] * len(FAULTS)
+
+
+@pytest.mark.parametrize("language", ["en", "ru"])
+def test_the_commands_that_the_tour_suggests_work(language: str, database: str) -> None:
+    file = files("postroad.console").joinpath("messages", f"{language}.toml")
+    advice = tomllib.loads(file.read_text(encoding="utf-8"))["tour"]["next_1"]
+    commands = re.findall(r"postroad (bus [\w -]+\w)", advice)
+    assert len(commands) == 2
+    for command in commands:
+        done = CliRunner().invoke(cli, ["--database-url", database, *command.split()])
+        assert done.exit_code == 0, done.output
 
 
 def test_a_console_without_a_sample_offers_no_tour(open_page: OpenPage) -> None:

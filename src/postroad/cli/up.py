@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -22,6 +23,7 @@ from postroad.cli.parts import PARTS, Part, PartContext, find_part
 from postroad.cli.supervisor import Reporter, ServicePlan, Supervisor
 from postroad.cli.up_lock import up_lock
 from postroad.console.accounts import FIRST_ACCOUNT, Accounts
+from postroad.postgres.binaries import find_binaries
 from postroad.postgres.connections import open_async_pool
 from postroad.postgres.embedded import EmbeddedService
 from postroad.service import first_of
@@ -160,9 +162,11 @@ def _print_addresses(context: PartContext, url: str | None, password: str | None
     if application.named_database:
         rows.append(("database (named)", database))
     else:
+        binaries = find_binaries(application.settings.embedded.bin_folder)
+        psql = "psql" if shutil.which("psql") else binaries.program("psql")
         rows += [
             ("database (embedded)", database),
-            ("psql", f"psql '{database}'"),
+            ("psql", f"{psql} '{database}'"),
             ("data folder", str(application.embedded_server().home.parent)),
         ]
     rows.append(("logs", str(context.logs)))

@@ -170,6 +170,15 @@ def test_the_password_of_a_first_start_that_was_interrupted_is_not_lost(start: S
 
 
 @pytest.mark.slow
+def test_the_command_for_psql_works_without_a_postgresql_of_the_system(start: Start) -> None:
+    process = start("--only=maintenance", PATH="/nowhere")
+    command = f"{addresses(process)['psql']} -XAtc 'select 1'"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env={"PATH": "/nowhere"}, capture_output=True, check=False
+    )
+    assert done.stdout == b"1\n", done.stderr
+
+
 def test_everything_moves_behind_one_port(start: Start, folder: Path) -> None:
     process = start("--port", "0", "--sample")
     table = addresses(process)
