@@ -29,6 +29,7 @@ _READING = """
     make proof                            # all parts, under 30 minutes
     make proof FULL=1                     # all parts in full length
     make proof ONLY=faults SEED=7         # one part, from another seed
+    make proof ONLY=mutations FULL=1      # all mutants of the safety code; some hours on two cores
 
 Debian's packages of the servers are installed if they are missing. Network namespaces, the rules
 of the packet filter and small file systems in memory need root; without it nodes get loopback

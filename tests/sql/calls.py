@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -104,6 +104,16 @@ def shift_clock(connection: Connection, by: timedelta) -> None:
         ).format(sql.Literal(body))
     )
     nobody_maintains(connection)
+
+
+def stop_clock(connection: Connection, at: datetime) -> None:
+    """Stop the bus's time for this transaction."""
+    connection.execute(
+        sql.SQL(
+            "create or replace function mbus.now() returns timestamptz"
+            " language sql volatile parallel safe as {}"
+        ).format(sql.Literal(f"select timestamptz '{at.isoformat()}'"))
+    )
 
 
 def nobody_maintains(connection: Connection) -> None:

@@ -22,6 +22,7 @@ from tests.sql.calls import (
     rows,
     shift_clock,
     status,
+    stop_clock,
     take,
 )
 
@@ -96,6 +97,22 @@ def test_an_ended_lease_can_neither_ack_nor_extend_nor_nack(bus: Connection) -> 
     assert one(bus, "select mbus.ackn(array[%s], array[%s::bigint])", iid, token) == [iid]
     assert one(bus, "select mbus.extendn(array[%s], array[%s::bigint])", iid, token) == [iid]
     assert take(bus) == ["1"]
+
+
+@pytest.mark.parametrize("headers", [None, "group=>a"], ids=["on_the_ring", "aside"])
+def test_a_lease_has_ended_at_its_end(bus: Connection, headers: str | None) -> None:
+    post(bus, 1, headers)
+    ((iid, token, until),) = rows(
+        bus, "select iid, token, leased_until from mbus.lease_q_by_default()"
+    )
+    stop_clock(bus, until)
+    for call in ("ack(%s, %s)", "extend(%s, %s)", "nack(%s, %s)"):
+        with refused(bus, "MB015"):
+            bus.execute(f"select mbus.{call}".encode(), (iid, token))
+    assert one(bus, "select mbus.ackn_q_by_default(%s, %s::bigint[])", [iid], [token]) == [token]
+    assert one(bus, "select mbus.extendn(%s, %s::bigint[])", [iid], [token]) == [iid]
+    stop_clock(bus, until - timedelta(microseconds=1))
+    ack(bus, iid, token)
 
 
 def test_the_next_holder_is_safe_from_the_last_one(bus: Connection) -> None:

@@ -67,6 +67,47 @@ def test_a_successor_waits_for_its_predecessor(two: Connection) -> None:
     assert left_behind(two) == [0, 0, 0]
 
 
+@pytest.mark.parametrize("group", ["", "group=>{}, "], ids=["on_the_ring", "aside"])
+def test_an_ack_after_the_lease_releases_nothing(two: Connection, group: str) -> None:
+    for name in ("kept", "ended"):
+        iid = post(two, name, group.format(name))
+        post(two, f"after {name}", after(iid), queue="r")
+    (_, kept, held, _), (_, ended, lost, _) = lease(two, 2)
+    two.execute("select mbus.extend(%s, %s, '1 hour')", (kept, held))
+    shift_clock(two, timedelta(minutes=1))
+    assert one(
+        two, "select mbus.ackn_q_by_default(%s, %s::bigint[])", [kept, ended], [held, lost]
+    ) == [lost]
+    assert take_r(two) == ["after kept"]
+
+
+def test_other_rows_say_nothing_of_a_held_copy(live: str, connect: Connect) -> None:
+    first, second = connect(live), connect(live)
+    first.execute("select mbus.create_consumer('q', 'other')")
+    first.execute("select mbus.create_queue('r')")
+    later = one(first, "select mbus.now() + interval '1 hour'")
+    number = int(post(first, 1).partition(".")[2].partition("@")[0])
+    # The same number on another queue, and another number on this one.
+    same = post(first, 1, queue="r", delayed_until=later)
+    assert same.startswith(f"r.{number}@")
+    post(first, 2, delayed_until=later)
+    for name in ("default", "other"):
+        ((_, iid, token, _),) = lease(first, whose=f"q_by_{name}")
+        nack(first, iid, token, delay="1 hour")
+    first.commit()
+    state = (
+        "select mbus._state(q, c.id, %s) from mbus.queue q"
+        " join mbus.consumer c on c.queue_id = q.id where q.name = 'q' and c.name = %s"
+    )
+    assert [one(second, state, number, name) for name in ("default", "other")] == ["there", "there"]
+    second.rollback()
+    first.execute(
+        "delete from mbus.delayed d using mbus.consumer c"
+        " where c.id = d.consumer_id and c.name = 'default'"
+    )
+    assert [one(second, state, number, name) for name in ("default", "other")] == ["held", "there"]
+
+
 def test_a_single_iid_needs_no_braces(two: Connection) -> None:
     before = post(two, "first")
     post(two, "second", f'consume_after=>"{before}"')
