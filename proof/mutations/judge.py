@@ -167,8 +167,9 @@ class Judge:
         os.environ["PGOPTIONS"] = (
             f"-c statement_timeout={STATEMENT_SECONDS}s -c track_functions=all"
         )
-        with contextlib.redirect_stdout(io.StringIO()):
-            pytest.main([*_PLUGINS, "--collect-only", *tests])
+        if tests:
+            with contextlib.redirect_stdout(io.StringIO()):
+                pytest.main([*_PLUGINS, "--collect-only", *tests])
 
     def close(self) -> None:
         shutil.rmtree(self._scratch, ignore_errors=True)

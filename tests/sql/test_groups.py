@@ -177,3 +177,16 @@ def test_a_group_without_a_name_is_none(bus: Connection, consumers: int) -> None
     assert take(bus) == ["2"]
     post(bus, 3, "group=>NULL")
     assert take(bus) == ["3"]
+
+
+def test_a_lease_at_the_floor_of_the_tokens_holds_its_group(live: str, connect: Connect) -> None:
+    connection = connect(live, autocommit=True)
+    post_groups(connection, "a1", "a2", "b1", "b2")
+    (_, iid, token, _), _ = lease(connection, 2)
+    # The floor rises to the oldest lease once no transaction can draw a smaller token.
+    for _ in range(3):
+        maintain(connection)
+    assert one(connection, "select last_value from mbus.lease_floor") == token
+    assert take(connection) == []
+    ack(connection, iid, token)
+    assert take(connection) == ["a2"]
