@@ -49,6 +49,24 @@ def test_tasks_run_and_give_results_in_every_pool(app: Celery, hire: Hire, pool:
     assert worker.process.returncode == 0
 
 
+def test_a_worker_holds_four_sessions_and_one_per_pool_process(
+    app: Celery, hire: Hire, database: str, tmp_path: Path
+) -> None:
+    count = (
+        "select count(*) from pg_stat_activity where datname = current_database()"
+        " and backend_type = 'client backend' and pid <> pg_backend_pid()"
+    )
+    for each in range(50):
+        task(app, "record", str(each))
+    app.close()
+    others = number(database, count)
+    hire("--concurrency=2", brief=False)
+    wait_until(lambda: len(lines(tmp_path, "records")) == 50, what="all have run")
+    # It consumes, sends events, extends leases and does the upkeep; each process of the pool has
+    # stored a result.
+    assert 3 < number(database, count) - others <= 4 + 2
+
+
 def test_a_worker_answers_remote_control(app: Celery, hire: Hire, tmp_path: Path) -> None:
     hire("--concurrency=1", "--hostname=one@test", "--prefetch-multiplier=1", brief=False)
     inspect = app.control.inspect(timeout=SECONDS, limit=1)
