@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,11 +20,8 @@ from postroad.cli.context import Application
 from postroad.service import Service
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from postroad.web.mounts import Mounts
-
-    Publish = Callable[[ASGIApp], AbstractAsyncContextManager[None]]
+    from postroad.web.server import Publish
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from postroad.service import Service, Together
 from postroad.settings import CoordinationSettings
 
 if TYPE_CHECKING:
-    from postroad.cli.parts import Publish
+    from postroad.web.server import Publish
 
 
 def make_service(

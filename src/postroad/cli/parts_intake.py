@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from postroad.cli.command_service import CommandService
 from postroad.cli.components import SCHEMAS, install_all
@@ -13,11 +12,6 @@ from postroad.cli.parts import PartContext
 from postroad.intake.context import IntakeContext
 from postroad.postgres import connect, require
 from postroad.service import Service
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from postroad.cli.parts import Publish
 
 SAMPLE_DISCOVER_INTERVAL = "2s"
 
@@ -55,25 +49,14 @@ def intake(context: PartContext) -> Service:
 
     settings = context.application.settings
     app = create_api(make_context(context.application, context.dsn), api_token(context.application))
-    if (publish := context.publish("/intake")) is not None:
-        return _Mounted(app, publish)
-    intake = settings.intake
-    return WebServer(app, host=intake.host, port=intake.port, name="intake", http=settings.http)
-
-
-class _Mounted(Service):
-    """The web interface as a part of the server of `up`, with its own lifespan."""
-
-    def __init__(self, app: FastAPI, publish: Publish) -> None:
-        super().__init__("intake")
-        self._app = app
-        self._publish = publish
-
-    async def run(self) -> None:
-        """Serve until stopped."""
-        async with self._app.router.lifespan_context(self._app), self._publish(self._app):
-            self.announce_ready()
-            await self.stopping.wait()
+    return WebServer(
+        app,
+        host=settings.intake.host,
+        port=settings.intake.port,
+        name="intake",
+        http=settings.http,
+        publish=context.publish("/intake"),
+    )
 
 
 def worker(context: PartContext) -> Service:

@@ -17,9 +17,8 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,11 +40,9 @@ from postroad.postgres.journal import KEEPALIVES
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
-from postroad.web.server import WebServer
+from postroad.web.server import Publish, WebServer
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from postroad.exchange.objects import ObjectStorage
 
 logger = logging.getLogger(__name__)
@@ -87,14 +84,14 @@ class ExchangeServer(Service):
         port: int | None = None,
         is_pooled: bool = False,
         http: HttpSettings | None = None,
-        publish: Callable[[ASGIApp], AbstractAsyncContextManager[None]] | None = None,
+        publish: Publish | None = None,
         listener: socket.socket | None = None,
     ) -> None:
         super().__init__("exchange")
-        self._http = http
-        self._publish = publish
-        self._listener = listener
         self.settings = settings or ExchangeSettings()
+        port = self.settings.port if port is None else port
+        self._place: dict[str, Any] = {"host": self.settings.host, "port": port, "http": http}
+        self._place |= {"listener": listener, "publish": publish}
         self.web: WebServer | None = None
         self.mover: Mover | None = None
         self.intake: Intake | None = None
@@ -103,7 +100,6 @@ class ExchangeServer(Service):
         self._storage = open_storage(root, self.settings, self.settings.second_root)
         self._served_seconds = 0.0
         self._runs: list[str] = []
-        self._port = self.settings.port if port is None else port
         self._is_pooled = is_pooled
 
     @property
@@ -171,7 +167,7 @@ class ExchangeServer(Service):
             if len(self._storage.stores) > 1:
                 await self.supervise(Copier(settings, mover))
             app = create_app(settings, mover, self.intake)
-            async with self._serving(app):
+            async with WebServer(app, **self._place) as self.web:
                 self.announce_ready()
                 logger.info("exchange_serves", extra={"epoch": journal.epoch})
                 lock = await self._watch(lock, journal.epoch)
@@ -189,18 +185,6 @@ class ExchangeServer(Service):
             await journal.close()
             # Unlike a file, an object that is written or removed later does no harm.
             await asyncio.to_thread(threads.shutdown, wait=patience is None, cancel_futures=True)
-
-    def _serving(self, app: ASGIApp) -> AbstractAsyncContextManager[Any]:
-        if self._publish is not None:
-            return self._publish(app)
-        self.web = WebServer(
-            app,
-            host=self.settings.host,
-            port=self._port,
-            http=self._http,
-            listener=self._listener,
-        )
-        return self.web
 
     async def _lock(self) -> psycopg.AsyncConnection[Any]:
         """Hold the journal's lock on a separate connection. Raises RootLocked."""

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, TypeAlias
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from postroad.errors import PostroadError
@@ -23,6 +25,9 @@ GRACE_SECONDS = 10
 # The time limit for sending the head of a request, and its maximum size.
 HEAD_TIMEOUT_SECONDS = 30.0
 MAX_HEAD_BYTES = 65_536
+
+# Serves an application below a prefix of another server while the block runs.
+Publish: TypeAlias = Callable[[ASGIApp], AbstractAsyncContextManager[None]]
 
 
 class AddressInUse(PostroadError, code="web_address_in_use", kind="unavailable"):
@@ -38,7 +43,8 @@ class WebServer(Service):
 
     Every request passes the checks of `HeadLimit`, `OriginCheck` and `BodyPace` first. `http`
     names the hosts and proxies that are trusted; X-Forwarded headers of other clients are ignored.
-    A `listener` that is given is used instead of the port, and closed at the end.
+    A `listener` that is given is used instead of the port, and closed at the end. With `publish`
+    the application is a part of another server, which listens and makes these checks.
     """
 
     def __init__(
@@ -51,8 +57,10 @@ class WebServer(Service):
         http: HttpSettings | None = None,
         form_paths: tuple[str, ...] = (),
         listener: socket.socket | None = None,
+        publish: Publish | None = None,
     ) -> None:
         super().__init__(name)
+        self._given, self._publish = app, publish
         self._listener = listener
         self._http = http = http or HttpSettings()
         self.app = OriginCheck(
@@ -73,6 +81,15 @@ class WebServer(Service):
 
     async def run(self) -> None:
         """Listen, serve, and let requests in flight end when asked to stop."""
+        if self._publish is not None:
+            app = self._given
+            begun = (
+                app.router.lifespan_context(app) if isinstance(app, Starlette) else nullcontext()
+            )
+            async with begun, self._publish(app):
+                self.announce_ready()
+                await self.stopping.wait()
+            return
         self._check_tls()
         with contextlib.closing(self._listener or listen(self.host, self.port)) as listener:
             self.port = listener.getsockname()[1]

@@ -9,8 +9,7 @@ waiting ──the Writer's schema exists──> serving ──entities were regi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Literal
 
@@ -23,7 +22,7 @@ from postroad.coordination.gateway.shapes import Shape, read_shapes
 from postroad.postgres.connections import Pool, open_async_pool
 from postroad.service import Service
 from postroad.settings import HttpSettings
-from postroad.web.server import WebServer
+from postroad.web.server import Publish, WebServer
 
 logger = logging.getLogger(__name__)
 
@@ -47,15 +46,16 @@ class Gateway(Service):
         after_timeout: timedelta = AFTER_TIMEOUT_DEFAULT,
         token: str,
         http: HttpSettings | None = None,
-        publish: Callable[[ASGIApp], AbstractAsyncContextManager[None]] | None = None,
+        publish: Publish | None = None,
     ) -> None:
         super().__init__("coordination gateway")
         self._databases = (writer, coordinator, reader)
         self._after_timeout = after_timeout
         self._token = token
         self._app: ASGIApp
-        self._server = WebServer(self._answer, host=host, port=port, name=self.name, http=http)
-        self._publish = publish
+        self._server = WebServer(
+            self._answer, host=host, port=port, name=self.name, http=http, publish=publish
+        )
 
     @property
     def url(self) -> str:
@@ -87,10 +87,7 @@ class Gateway(Service):
                         is_stopping=self.stopping.is_set,
                     )
                     if not self._ready.is_set():
-                        publish = self._publish
-                        await stack.enter_async_context(
-                            self._server if publish is None else publish(self._answer)
-                        )
+                        await stack.enter_async_context(self._server)
                         self.announce_ready()
                     self.signals.emit("followed", [shape.name for shape in shapes])
                 if await self.pause(FOLLOW_SECONDS):
