@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import urllib.request
+from collections.abc import AsyncIterator
+from functools import partial
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
 
 from postroad.web import server as web_server
+from postroad.web.mounts import Mounts
 from postroad.web.server import AddressInUse, WebServer
 
 
@@ -26,6 +29,33 @@ async def test_it_serves_on_a_free_port_until_it_is_stopped() -> None:
             assert answer.read() == b'"here"'
     with pytest.raises(OSError, match="refused"):
         await asyncio.to_thread(urllib.request.urlopen, server.url)
+
+
+async def test_as_a_part_of_another_server_it_opens_no_port_and_has_its_lifespan() -> None:
+    lived: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        lived.append("begun")
+        yield
+        lived.append("ended")
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/exchange/health")
+    def health() -> str:
+        return "here"
+
+    mounts = Mounts(["/exchange"])
+    mounts.app = FastAPI()
+    transport = httpx.ASGITransport(mounts)
+    async with httpx.AsyncClient(transport=transport, base_url="http://up") as client:
+        part = WebServer(app, port=1, publish=partial(mounts.serving, "/exchange"))
+        async with part:
+            assert (await client.get("/exchange/health")).json() == "here"
+            assert lived == ["begun"]
+        assert (await client.get("/exchange/health")).status_code == 503
+    assert lived == ["begun", "ended"]
 
 
 async def test_a_taken_address_is_named() -> None:
