@@ -183,7 +183,7 @@ def translate(
     if state == _UNTRANSLATABLE_CHARACTER:
         return WrongPayload(
             f"PostgreSQL cannot store this character: {error.diag.message_detail}",
-            hint="remove NUL characters; use a queue of bytea for binary data",
+            hint="remove NUL characters; use a bytea queue for binary data",
             **facts,
         )
     if state == _UNDEFINED_FUNCTION and consumer is not None:

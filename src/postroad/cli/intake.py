@@ -117,7 +117,7 @@ def beat(application: Application) -> None:
 
 
 @command(intake)
-@click.option("--host", help="The address to listen on; default: the setting.")
+@click.option("--host", help="The address to listen on; default: that of the settings.")
 @click.option("--port", type=click.IntRange(0, 65535), help="0: any free port.")
 def serve(application: Application, host: str | None, port: int | None) -> None:
     """Serve the web API, and publish notices to RabbitMQ if it is configured.

@@ -45,9 +45,9 @@ MAX_ATTEMPTS_DEFAULT = 5
 class Change:
     """A changed row, passed to a check of a Reader.
 
-    `entity` is its name at the Writer, `operation` is Insert, Update or Delete. `content` holds the
-    row after the change by column, for a Delete only the key. Numbers with a fraction are Decimal;
-    uuid, date and time columns are text, and so are `json` and `jsonb` columns.
+    `entity` is its name at the Writer, `operation` is Insert, Update or Delete. `content` maps
+    columns to their values after the change, for a Delete only the key. Numbers with a fraction are
+    Decimal; uuid, date and time columns are text, and so are `json` and `jsonb` columns.
     """
 
     entity: str

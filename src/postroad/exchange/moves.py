@@ -122,7 +122,7 @@ def _redo_object(storage: Storage, move: Move) -> set[str]:
         raise FileMissing(f"{move.name} is missing in the store", number=move.number)
     if move.temporary or not storage.has_folders or not storage.stores[0].objects:
         return set()
-    # A migration has copied it from a folder. None is copied to a folder while a server does this.
+    # A migration has copied it from a folder, and no server copies files to folders meanwhile.
     places = [one for one in FOLDERS if storage.exists(move.database, one, move.name)]
     for folder in places:
         storage.unlink(move.database, folder, move.name)

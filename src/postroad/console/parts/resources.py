@@ -97,7 +97,7 @@ def _moment(value: datetime | str) -> datetime:
 
 
 def link_cell(name: str, *place: str, by: str = "", class_: str = "mono") -> Cells:
-    """Show column `name` as a link to a page below `place`, named by it or by column `by`."""
+    """Show a column as a link to a page below `place`; `by` is the column that names the page."""
 
     def show(row: Row) -> Markup | str:
         text = row[name]

@@ -68,7 +68,7 @@ class ServerChange(_Body):
     max_connections: int | None = Field(None, ge=1, le=64)
 
     def values(self) -> dict[str, Any]:
-        """Return the given settings by column, without the credentials."""
+        """Return the given settings by the names of their columns, without the credentials."""
         given = self.model_dump(exclude_unset=True, exclude={"credentials"}).items()
         kept = [(name, one) for name, one in given if one is not None or name in _NULLABLE]
         return {_COLUMNS.get(name, name): value for name, value in kept}

@@ -1,4 +1,4 @@
--- Records that a part of a chord has ended, and returns whether the body is to be sent now: all parts have ended
+-- Records that a part of a chord has ended, and returns whether the body must be sent now: all parts have ended
 -- and broker.end_chord was not called.  A worker that dies between the two calls leaves the body to the one that runs its last
 -- part again.  size null: the value of the result <group_key>.s, which the publisher writes before it publishes the last part;
 -- it is read under the lock, because the last part to end may have begun before.  Returns null when it is absent.

@@ -37,8 +37,8 @@ begin
   end loop;
 end $$;
 
--- Called by mbus._posted: the message returns under its iid, in the transaction that took it.  Then the step is to be
--- done again, and its notes are deleted.
+-- Called by mbus._posted: the message returns under its iid, in the transaction that took it.  Then the step must
+-- be done again, and its notes are deleted.
 create or replace function mbus._saga_posted(p_queue_id integer, p_number bigint) returns void
 language sql set search_path from current set enable_seqscan = off as $$
   with forgotten as (

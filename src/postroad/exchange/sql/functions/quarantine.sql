@@ -75,5 +75,5 @@ language sql volatile set search_path from current as $$
                                      from exchange.server s) || p_message.database_id || '/' || p_message.object,
             'into the folder Error'),
           p_message.id, p_message.sender)
-        else 'Its process has it already: the outcome decides what is to be done; an alert will report it.' end))
+        else 'Its process has it already: its outcome decides what happens to it, and an alert will report that.' end))
 $$;

@@ -29,7 +29,7 @@ begin
   if v_is_bound and v_server.second_root_id <> coalesce(p_second_root_id, gen_random_uuid())
      and (v_is_swapped or v_server.is_migrating or p_second_root_id is not null) and exists (select from exchange._files(not v_is_objects)) then
     raise exception 'files of this exchange are in %, which this server does not use', v_server.second_root_path
-      using errcode = 'MX002', hint = 'Set exchange.second_root to it until nothing is left there: postroad exchange migration.';
+      using errcode = 'MX002', hint = 'Set exchange.second_root to it until `postroad exchange migration` reports that nothing is left there.';
   end if;
   select m.* into v_other from exchange.member m
   where m.root_id = any (array[p_root_id, p_second_root_id]) is not true

@@ -1,5 +1,5 @@
--- Adds a server with the given settings by column, and returns its id.  Without a name it gets the name of its host, with a
--- number if that is taken.  Errors: 23505 the name is taken or the folder is watched already.
+-- Adds a server and returns its id.  p_values has the settings under the names of their columns.  Without a name it is named after
+-- its host, with a number if that name is taken.  Errors: 23505 the name is taken or the folder is watched already.
 create or replace function intake.create_server(p_values jsonb) returns integer
 language plpgsql set search_path from current as $$
 declare
@@ -18,7 +18,7 @@ begin
   return v_id;
 end $$;
 
--- Changes settings of a server by column; it is scanned again immediately.  A changed login or folder clears its failures.
+-- Changes the settings in p_values, by the names of their columns; the server is scanned again immediately.  A changed login or folder clears its failures.
 -- Locks: the server's row.  Errors: IN001 no such server, 23505 as above.
 create or replace function intake.change_server(p_server_id integer, p_values jsonb) returns void
 language plpgsql set search_path from current as $$
