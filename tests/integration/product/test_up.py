@@ -130,6 +130,7 @@ def test_after_up_itself_was_killed_the_next_one_works_and_nothing_is_lost(
         f"{url}/console/login",
         data={"name": table["login"], "password": table["password"]},
         headers={"origin": url},
+        timeout=PATIENCE_SECONDS,
     )
     assert signed_in.status_code == 303
     with Bus(dsn) as bus:
