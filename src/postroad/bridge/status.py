@@ -6,14 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 import psycopg
-from psycopg.rows import dict_row
 
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.calls import transact
 from postroad.bridge.errors import BridgeError
 from postroad.bridge.registry import Bridge, find, load
 from postroad.errors import first_line
-from postroad.postgres.calls import Row, run
+from postroad.postgres.calls import Row, rows
 from postroad.postgres.errors import DatabaseError
 
 
@@ -44,23 +43,23 @@ class BridgeStatus(Bridge):
 async def status(addresses: Addresses, name: str | None = None) -> list[BridgeStatus]:
     """Return the state of one bridge or of all; an unavailable database is reported, not raised."""
     wanted = [await find(addresses, name)] if name else await load(addresses)
-    rows: dict[tuple[str, str], Row] = {}
+    ends: dict[tuple[str, str], Row] = {}
     problems: dict[str, str] = {}
     for place in {bridge.place for bridge in wanted}:
         try:
             for row in await _read(addresses, place, "select * from bridge.status"):
-                rows[place, row["name"]] = row
+                ends[place, row["name"]] = row
         except (psycopg.Error, DatabaseError, BridgeError) as away:
             problems[place] = first_line(away)
     return [
-        _status(bridge, rows.get((bridge.place, bridge.name)), problems.get(bridge.place))
+        _status(bridge, ends.get((bridge.place, bridge.name)), problems.get(bridge.place))
         for bridge in wanted
     ]
 
 
 async def _read(addresses: Addresses, place: str, text: str, *parameters: str) -> list[Row]:
     async with transact(addresses.database(place)) as connection:
-        return await run(connection.cursor(row_factory=dict_row), text, *parameters)
+        return await rows(connection, text, *parameters)
 
 
 def _status(bridge: Bridge, row: Row | None, problem: str | None) -> BridgeStatus:

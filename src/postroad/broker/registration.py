@@ -21,15 +21,11 @@ def register() -> None:
 
     TRANSPORT_ALIASES.setdefault("mbus", TRANSPORT)
     # Celery cannot be imported while Kombu is being imported; its entry point is used then.
-    if not _is_being_imported("kombu.serialization"):
+    specification = getattr(sys.modules.get("kombu.serialization"), "__spec__", None)
+    if not getattr(specification, "_initializing", False):
         from celery.app.backends import BACKEND_ALIASES
 
         BACKEND_ALIASES.setdefault("mbus", BACKEND)
-
-
-def _is_being_imported(name: str) -> bool:
-    specification = getattr(sys.modules.get(name), "__spec__", None)
-    return bool(getattr(specification, "_initializing", False))
 
 
 # Plain JSON without extensions.

@@ -11,11 +11,11 @@ from inspect import get_annotations
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import class_row
 
 from postroad.coordination.calls import read_exactly
 from postroad.coordination.errors import EventNotFound
-from postroad.postgres.calls import Connection, Row, run
+from postroad.postgres.calls import Connection, Row, rows
 
 T = TypeVar("T")
 
@@ -143,8 +143,8 @@ async def summary(connection: Connection) -> Row:
         " (select count(*) from coordination.reader_event where is_parked) as parked,"
         ' (select count(*) from coordination.reader) as readers from coordination."WriterEvent"'
     )
-    (found,) = await run(connection.cursor(row_factory=dict_row), text)
-    return dict(found)
+    (found,) = await rows(connection, text)
+    return found
 
 
 async def entities(connection: Connection) -> list[dict[str, Any]]:
@@ -153,7 +153,7 @@ async def entities(connection: Connection) -> list[dict[str, Any]]:
         "select name, role, schema_name, table_name, key_columns, columns, version, mode,"
         " on_conflict, level from coordination.entity where role = 'tracked' order by name"
     )
-    return await run(connection.cursor(row_factory=dict_row), text)
+    return await rows(connection, text)
 
 
 async def payloads(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from psycopg.rows import dict_row
-
-from postroad.postgres.calls import Connection, Row, call, run
+from postroad.postgres.calls import Connection, Row, call, rows
 
 SERVER = (
     "select s.*, (select count(*) from exchange.move) as pending,"
@@ -35,19 +33,19 @@ TRAFFIC = (
 
 async def server(connection: Connection) -> Row:
     """Return which process serves, since when, and how many file moves are pending."""
-    (found,) = await run(connection.cursor(row_factory=dict_row), SERVER)
-    return dict(found)
+    (found,) = await rows(connection, SERVER)
+    return found
 
 
 async def migration(connection: Connection) -> Row | None:
     """Return both stores of a migration and what is left in the second; None without one."""
-    found = await run(connection.cursor(row_factory=dict_row), MIGRATION)
-    return dict(found[0]) if found else None
+    found = await rows(connection, MIGRATION)
+    return found[0] if found else None
 
 
 async def traffic(connection: Connection) -> list[Row]:
     """Return, for each database, the messages received so far and those handed over per second."""
-    return await run(connection.cursor(row_factory=dict_row), TRAFFIC)
+    return await rows(connection, TRAFFIC)
 
 
 async def process(connection: Connection, id_: str) -> Row | None:

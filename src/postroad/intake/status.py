@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from psycopg.rows import dict_row
-
 from postroad.intake.errors import FileNotFound, IntakeError, ServerNotFound
-from postroad.postgres.calls import Connection, Row, run
+from postroad.postgres.calls import Connection, Row, rows
 
 SERVER_STATUSES = (
     "new", "ok", "unreachable", "login_refused", "forbidden", "error", "host_key_changed",
@@ -27,22 +25,22 @@ async def file(connection: Connection, file_id: str | int) -> Row:
     text = "select * from intake.file_list where id::text = %s"
     found = await _one(connection, text, file_id, "file", FileNotFound)
     text = "select at, status, note from intake.file_history where file_id = %s order by id"
-    history = await run(connection.cursor(row_factory=dict_row), text, found["id"])
+    history = await rows(connection, text, found["id"])
     return {**found, "history": history}
 
 
 async def _one(
     connection: Connection, text: str, identity: str | int, noun: str, missing: type[IntakeError]
 ) -> Row:
-    rows: list[Row] = await run(connection.cursor(row_factory=dict_row), text, str(identity))
-    if not rows:
+    found = await rows(connection, text, str(identity))
+    if not found:
         hint = f"list them: postroad intake {noun}s list"
         raise missing(f"there is no {noun} {identity}", hint=hint)
-    return rows[0]
+    return found[0]
 
 
 async def counts(connection: Connection) -> dict[str, int]:
     """Return the number of files by status."""
     text = "select status, count(*) from intake.imported_files group by status"
-    rows = await (await connection.execute(text)).fetchall()
-    return dict.fromkeys(FILE_STATUSES, 0) | dict(rows)
+    cursor = await connection.execute(text)
+    return dict.fromkeys(FILE_STATUSES, 0) | dict(await cursor.fetchall())

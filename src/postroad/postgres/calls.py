@@ -69,6 +69,11 @@ async def change(connection: Connection, function: str, *parameters: Any) -> Any
 async def select(connection: Connection, function: str, *parameters: Any) -> list[Row]:
     """Call a function and return its rows by the names of their columns."""
     text = f"select * from {invocation(function, len(parameters))}"  # noqa: S608 - own names
+    return await rows(connection, text, *parameters)
+
+
+async def rows(connection: AnyConnection, text: str, *parameters: Any) -> list[Row]:
+    """Run a statement and return its rows by the names of their columns."""
     return await run(open_cursor(connection, dict_row), text, *parameters)
 
 

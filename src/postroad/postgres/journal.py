@@ -17,7 +17,6 @@ from typing import Any, LiteralString, TypeVar
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
-from psycopg.rows import dict_row
 
 from postroad.backoff import CONNECTION_LOST
 from postroad.postgres import calls
@@ -105,9 +104,7 @@ class Journal:
 
     async def rows(self, text: LiteralString, *parameters: Any) -> list[Row]:
         """Return the rows of a query."""
-        return await self.repeat(
-            lambda connection: calls.run(connection.cursor(row_factory=dict_row), text, *parameters)
-        )
+        return await self.repeat(lambda connection: calls.rows(connection, text, *parameters))
 
     async def _call(self, call: Callable[..., Awaitable[T]], function: str, *parameters: Any) -> T:
         name = function if "." in function else f"{self._schema}.{function}"

@@ -18,7 +18,7 @@ from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, badge, card, element, joined, link
 from postroad.console.parts.dialogs import ask, field, press_button, row_button
 from postroad.console.parts.lists import gone
-from postroad.console.parts.resources import Cells, show_resource
+from postroad.console.parts.resources import show_resource
 from postroad.console.passwords import check_password, new_password
 from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS, SETTINGS
 from postroad.console.view import View
@@ -103,14 +103,11 @@ def _end_of(path: Path) -> str:
 
 @page("/audit", "audit", "nav.audit", role="admin")
 async def _audit(view: View) -> None:
-    cells: Cells = {"detail": _detail, "account": partial(_who, view)}
-    await show_resource(view, AUDIT, cells=cells)
+    def who(row: Row) -> Markup:
+        role = element("span", view.t(f"role.{row['role']}"), class_="note")
+        return joined((row["account"], " ", role))
 
-
-def _who(view: View, row: Row) -> Markup:
-    return joined(
-        (row["account"], " ", element("span", view.t(f"role.{row['role']}"), class_="note"))
-    )
+    await show_resource(view, AUDIT, cells={"detail": _detail, "account": who})
 
 
 def _detail(row: Row) -> Markup | str:

@@ -12,10 +12,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from psycopg.rows import dict_row
 
 from postroad.coordination.gateway.event_routes import MAX_ID
-from postroad.postgres.calls import run, value
+from postroad.postgres.calls import rows, value
 from postroad.postgres.connections import Pool
 from postroad.web.problems import problem_responses
 
@@ -58,7 +57,7 @@ def add_change_route(
         yield ServerSentEvent(comment="listening")
         while not is_stopping():
             async with reader.connection() as connection:
-                found = await run(connection.cursor(row_factory=dict_row), _NEXT, after, BATCH)
+                found = await rows(connection, _NEXT, after, BATCH)
             for change in found:
                 after = change.pop("number")
                 if entity is None or entity in change["entities"]:

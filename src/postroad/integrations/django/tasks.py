@@ -146,7 +146,9 @@ class PostroadBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
             self._end(result, TaskResultStatus.SUCCESSFUL, value=value)
         except Exception as failure:
             close_old_connections()
-            if isinstance(failure, Park) or self._is_last(message.attempt, task):
+            consumers = bus(self.database).consumers(self.queue(task.queue_name))
+            is_last = any(message.attempt >= each.max_attempts for each in consumers)
+            if is_last or isinstance(failure, Park):
                 error = TaskError(
                     exception_class_path=f"{type(failure).__module__}.{type(failure).__qualname__}",
                     traceback="".join(traceback.format_exception(failure)),
@@ -160,10 +162,6 @@ class PostroadBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
         ended = replace(result, status=status, errors=[*errors], finished_at=timezone.now())
         object.__setattr__(ended, "_return_value", value)
         task_finished.send_robust(type(self), task_result=ended)
-
-    def _is_last(self, attempt: int, task: Any) -> bool:
-        consumers = bus(self.database).consumers(self.queue(task.queue_name))
-        return any(attempt >= each.max_attempts for each in consumers)
 
     def _result(self, task: Any, iid: str, data: Mapping[str, Any]) -> Any:
         return TaskResult(
