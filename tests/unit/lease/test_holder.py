@@ -105,6 +105,22 @@ async def test_what_is_finished_is_acked_before_the_end() -> None:
     assert acked == {1: "a"}
 
 
+async def test_the_last_acks_are_given_up_and_the_timer_ends() -> None:
+    calls: list[dict[int, str]] = []
+    keeper: Keeper[int, str] = Keeper(TTL * 1000, ack_delay=TTL * 1000, ack_batch=100)
+
+    async def ack(leases: dict[int, str]) -> None:
+        calls.append(dict(leases))
+        raise OSError("away")
+
+    holder = Holder(keeper, _nothing_lost, print, transient=(OSError,), ack=ack)
+    async with asyncio.timeout(20), holder:
+        holder.claim([(1, "a")], holder.now())
+        holder.finish(1)
+    assert calls == [{1: "a"}] * 3
+    assert not holder._deadlines.is_running
+
+
 async def test_a_holder_that_breaks_stops_its_owner() -> None:
     async def extend(leases: Any) -> list[int]:
         raise TypeError("broken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -162,3 +163,41 @@ def test_of_two_leases_of_one_message_the_older_is_lost() -> None:
     assert lost_tokens(held, ["q.1@x"]) == {4}
     assert lost_tokens(held, ["q.1@x", "q.2@x", "q.1@x"]) == {4, 5, 9}
     assert lost_tokens(held, ["q.7@x"]) == set()
+
+
+class CountingLock:
+    def __init__(self) -> None:
+        self.entered = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda keeper: keeper.claim([(2, "b")], 100.0),
+        lambda keeper: keeper.keys(),
+        lambda keeper: keeper.finish(1),
+        lambda keeper: keeper.release(1),
+        lambda keeper: keeper.flush(),
+        lambda keeper: keeper.to_extend(),
+        lambda keeper: keeper.extended([1], 100.0, lost=[]),
+        lambda keeper: keeper.to_ack(),
+        lambda keeper: keeper.acked([1]),
+        lambda keeper: keeper.ack_failed([1]),
+        lambda keeper: keeper.seconds_to_deadline(),
+        lambda keeper: keeper.expire(),
+    ],
+    ids=lambda call: "_".join(call.__code__.co_names),
+)
+def test_threads_take_turns(clock: FakeClock, call: Callable[[Keeper[int, str]], object]) -> None:
+    keeper = _keeper(clock)
+    keeper.claim([(1, "a")], clock.now)
+    lock = CountingLock()
+    keeper._lock = lock
+    call(keeper)
+    assert lock.entered == 1
