@@ -31,6 +31,8 @@ __all__ = ["main"]
 LOST = (psycopg.Error, DatabaseUnavailable, OSError)
 LEASE = timedelta(seconds=6)
 GROUPS = 5
+# Messages a second of a thread, for which batches have their usual size.
+USUAL_RATE = 35.0
 # A terminated poster repeats unanswered posts for so long.
 GRACE_SECONDS = 60.0
 
@@ -46,6 +48,8 @@ class Poster:
         self._stop = stop
         self._random = random.Random(f"{orders.seed} {number}")
         self._name = f"{recorder.name}-{number}"
+        # Larger batches where more is posted: the number of calls stays.
+        self._ten = 10 * max(1, round(orders.rate / USUAL_RATE))
         self._next = 0
         self._sequences: dict[str, int] = {}
         self._connection: psycopg.Connection | None = None
@@ -76,7 +80,8 @@ class Poster:
 
     def _orders_batch(self, bus: Bus) -> int:
         messages = [
-            {"key": self._key(), "parity": self._random.choice(("even", "odd"))} for _ in range(20)
+            {"key": self._key(), "parity": self._random.choice(("even", "odd"))}
+            for _ in range(2 * self._ten)
         ]
         properties = [{"parity": message["parity"]} for message in messages]
         self._post(bus, "orders", messages, properties=properties)
@@ -84,7 +89,7 @@ class Poster:
 
     def _group_batch(self, bus: Bus) -> int:
         messages: list[dict[str, Any]] = []
-        for _ in range(10):
+        for _ in range(self._ten):
             group = f"{self._name}-g{self._random.randrange(GROUPS)}"
             sequence = self._sequences[group] = self._sequences.get(group, 0) + 1
             messages.append({"key": self._key(), "group": group, "sequence": sequence})
@@ -94,13 +99,13 @@ class Poster:
 
     def _later(self, bus: Bus) -> int:
         until = self._recorder.now() + self._random.uniform(0.5, 8)
-        messages = [{"key": self._key(), "delayed_until": until} for _ in range(10)]
+        messages = [{"key": self._key(), "delayed_until": until} for _ in range(self._ten)]
         self._post(bus, "later", messages, delayed_until=_moment(until))
         return len(messages)
 
     def _short(self, bus: Bus) -> int:
         until = self._recorder.now() + self._random.uniform(0.2, 20)
-        messages = [{"key": self._key(), "expires": until} for _ in range(10)]
+        messages = [{"key": self._key(), "expires": until} for _ in range(self._ten)]
         self._post(bus, "short", messages, expires=_moment(until))
         return len(messages)
 
@@ -207,7 +212,7 @@ async def handle(orders: Orders, recorder: Recorder) -> None:
         }
 
     def register(queue: str, consumer: str) -> None:
-        @worker.handler(queue, consumer, batch=50)
+        @worker.handler(queue, consumer, batch=200)
         async def work(messages: Any, connection: Any) -> None:
             rows = [row(message, queue, consumer) for message in messages]
             await connection.execute(WRITE_EFFECTS, (json.dumps(rows),))

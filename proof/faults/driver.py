@@ -37,6 +37,8 @@ CLIENTS = {
     "leaser-direct": ("leaser", "direct", True),
     "leaser-proxy": ("leaser", "proxy", False),
 }
+# Those of this checkout, whichever one the environment was installed from.
+SOURCES = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 RECOVERY_SECONDS = 180.0
 # A standby that does not follow after this time is copied again, as an operator would.
 PATIENCE_SECONDS = 45.0
@@ -102,7 +104,7 @@ class Driver:
                 is_pooled=route == "pooled",
             )
             base = time.time() - time.monotonic()
-            environment = {**os.environ, "PROOF_CLOCK_BASE": repr(base), "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, "PROOF_CLOCK_BASE": repr(base), "PYTHONPATH": SOURCES}
             libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
             if jumps and libraries:
                 environment |= {
