@@ -9,49 +9,36 @@ docs/operate/exchange-crash-table.md.
 
 from __future__ import annotations
 
-import asyncio
-import json
-import subprocess
+import multiprocessing
 import sys
+import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import Any
 
-import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from postroad.bridge import DatabaseBridge
-from postroad.bus import Bus
 from postroad.cli.components import SCHEMAS
-from postroad.postgres import status
 from postroad.testing import TestServer
+from proof.crashes.programs import run_program
 from proof.crashes.proxy import KillingProxy
+from proof.crashes.scenarios import SCENARIOS, Scenario, closing_servers
+from proof.crashes.work import Place
 from proof.faults.proxy import Side
 from proof.interleavings import running_server
-from proof.options import ROOT, Options
+from proof.options import Options
 from proof.report import Report, Table
 
 __all__ = ["SCENARIOS", "Scenario", "explore", "run"]
 
-MESSAGES = 8
 QUICK_POINTS = 8
 PROGRAM_SECONDS = 180.0
 SIDES: tuple[Side, ...] = ("request", "reply")
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A program, what is there before it starts, and what must be there when it has ended."""
-
-    name: str
-    title: str
-    promise: str
-    prepare: Callable[[str, str], None]
-    check: Callable[[str, str], list[str]]
-    is_installed: bool = True
+# Forked from one that has imported everything: a start takes a moment instead of seconds.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["proof.crashes.programs"])
 
 
 @dataclass
@@ -63,119 +50,12 @@ class Result:
     violations: tuple[str, ...] = ()
 
 
-def _prepare_work(dsn: str, _: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("create table done (n integer, what text)")
-        bus = Bus(connection)
-        bus.create_queue("work", payload="jsonb")
-        bus.alter_consumer("work", "default", max_attempts=1000)
-        bus.post_many("work", [{"n": number} for number in range(MESSAGES)])
-
-
-def _prepare_saga(dsn: str, _: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("create table done (n integer, what text)")
-        for queue in ("rooms", "ticket", "cancel_rooms", "cancel_ticket"):
-            Bus(connection).create_queue(queue, payload="jsonb")
-
-
-def _prepare_bridge(source: str, target: str) -> None:
-    with psycopg.connect(source, autocommit=True) as connection:
-        Bus(connection).create_queue("work", payload="jsonb")
-
-    async def install() -> None:
-        await DatabaseBridge("out", source=source, target=target, queue="work").install()
-
-    asyncio.run(install())
-    with Bus(source) as bus:
-        bus.post_many("work", [{"n": number} for number in range(MESSAGES)])
-
-
-def _rows(dsn: str, statement: str) -> list[Any]:
-    with psycopg.connect(dsn) as connection:
-        return connection.execute(statement.encode()).fetchall()
-
-
-def _check_once(dsn: str, _: str) -> list[str]:
-    done = sorted(number for (number,) in _rows(dsn, "select n from done"))
-    return [] if done == list(range(MESSAGES)) else [f"done: {done}"]
-
-
-def _check_at_least_once(dsn: str, _: str) -> list[str]:
-    done = {number for (number,) in _rows(dsn, "select n from done")}
-    left = _rows(dsn, "select depth, dmq from mbus.status where queue = 'work'")
-    problems = [] if done == set(range(MESSAGES)) else [f"done: {sorted(done)}"]
-    return problems + ([] if left == [(0, 0)] else [f"left: {left}"])
-
-
-def _check_saga(dsn: str, _: str) -> list[str]:
-    done = [what for (what,) in _rows(dsn, "select what from done order by ctid")]
-    states = _rows(dsn, "select state from mbus.saga")
-    problems = [] if done == ["rooms", "cancel_rooms"] else [f"done: {done}"]
-    return problems + ([] if states == [("compensated",)] else [f"sagas: {states}"])
-
-
-def _check_bridge(_: str, target: str) -> list[str]:
-    with Bus(target) as bus:
-        arrived = [message.data["n"] for message in bus.consume("work", amount=10 * MESSAGES)]
-    return [] if arrived == list(range(MESSAGES)) else [f"arrived: {arrived}"]
-
-
-def _check_migrator(dsn: str, _: str) -> list[str]:
-    with psycopg.connect(dsn) as connection:
-        return [
-            f"{schema.name}: {found}"
-            for schema in SCHEMAS
-            if not (found := status(connection, schema)).is_current
-        ]
-
-
-SCENARIOS = (
-    Scenario(
-        "worker_in_transactions",
-        "bus worker, transaction mode",
-        "each message handled exactly once",
-        _prepare_work,
-        _check_once,
-    ),
-    Scenario(
-        "worker_with_leases",
-        "bus worker, lease mode",
-        "each message handled at least once, none left or dead",
-        _prepare_work,
-        _check_at_least_once,
-    ),
-    Scenario(
-        "saga_steps",
-        "a saga that goes back",
-        "one saga; its first step done once and undone once after it",
-        _prepare_saga,
-        _check_saga,
-    ),
-    Scenario(
-        "bridge",
-        "bridge, database to database",
-        "each message arrives exactly once, in order",
-        _prepare_bridge,
-        _check_bridge,
-    ),
-    Scenario(
-        "migrator",
-        "installation of all schemas",
-        "the second installation completes the first",
-        lambda *_: None,
-        _check_migrator,
-        is_installed=False,
-    ),
-)
-
-
 def run(options: Options) -> Report:
     """Explore every scenario; words after `--` choose some."""
     names = set(options.arguments)
     chosen = [each for each in SCENARIOS if not names or each.name in names]
     results: dict[str, Result] = {}
-    with running_server() as server:
+    with running_server() as server, closing_servers():
         for scenario in chosen:
             until = None
             if options.seconds is not None:
@@ -198,10 +78,7 @@ def run(options: Options) -> Report:
         limits.append(f"Ended after {options.seconds:.0f} s; the order of the kills is random.")
     if not options.is_full:
         limits.append(f"Quick run: at most {QUICK_POINTS} messages of each program, evenly spread.")
-    limits.append(
-        "Broker, intake, coordination, alerts and console are not in this table yet; their"
-        " processes are killed at random by tests/chaos."
-    )
+    limits.append("The exchange has a table of its own: docs/operate/exchange-crash-table.md.")
     return Report(
         title="Crash table",
         introduction=(
@@ -257,46 +134,47 @@ def _one(
 ) -> tuple[int, bool, list[str]]:
     """Run a program to its end, killed once on the way; return what is wrong then."""
     template = server.template(*SCHEMAS) if scenario.is_installed else "template0"
-    names = [server.create(template) for _ in range(2)]
-    try:
-        source, target = (server.dsn(name) for name in names)
-        scenario.prepare(source, target)
-        messages, has_killed = _start(scenario, (source, target), at, side)
-        if has_killed:
-            _start(scenario, (source, target), None, side)
-        return messages, has_killed, scenario.check(source, target)
-    finally:
-        for name in names:
-            server.drop(name)
-
-
-def _start(
-    scenario: Scenario, dsns: tuple[str, str], at: int | None, side: Side
-) -> tuple[int, bool]:
-    place = conninfo_to_dict(dsns[0])
+    names = [server.create(template) for _ in range(scenario.databases)]
     with ExitStack() as stack:
-        socket = f"{place['host']}/.s.PGSQL.{place['port']}"
+        for name in names:
+            stack.callback(server.drop, name)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crash-")))
+        # A server in it may run as another user.
+        folder.chmod(0o755)
+        place = Place(tuple(server.dsn(name) for name in names), folder, stack)
+        scenario.prepare(place)
+        messages, has_killed = _start(scenario, place, at, side)
+        if has_killed:
+            _start(scenario, place, None, side)
+        return messages, has_killed, scenario.check(place)
+
+
+def _start(scenario: Scenario, place: Place, at: int | None, side: Side) -> tuple[int, bool]:
+    where = conninfo_to_dict(place.dsn)
+    with ExitStack() as stack:
+        socket = f"{where['host']}/.s.PGSQL.{where['port']}"
         proxy = KillingProxy(socket, at, side)
         stack.enter_context(proxy)
-        through = [
+        through = tuple(
             make_conninfo("", **{**conninfo_to_dict(dsn), "host": "127.0.0.1", "port": proxy.port})
-            for dsn in dsns
-        ]
-        process = stack.enter_context(
-            subprocess.Popen(
-                [sys.executable, "-m", "proof.crashes.programs", scenario.name],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            )
+            for dsn in place.databases
         )
-        proxy.pid = process.pid
+        log = place.folder / "program.log"
+        orders, end = _processes.Pipe()
+        process = _processes.Process(
+            target=run_program, args=(scenario.name, end, str(log)), daemon=True
+        )
+        process.start()
         try:
-            _, errors = process.communicate(json.dumps(through).encode(), PROGRAM_SECONDS)
-        except BaseException:
+            # It begins when the proxy knows whom to kill.
+            proxy.pid = process.pid
+            orders.send(place.work(through))
+            process.join(PROGRAM_SECONDS)
+            if process.exitcode != 0 and not proxy.has_killed:
+                raise RuntimeError(
+                    f"{scenario.name} ended with {process.exitcode}: {log.read_text()[-2000:]}"
+                )
+        finally:
             process.kill()
-            raise
-        if process.returncode != 0 and not proxy.has_killed:
-            raise RuntimeError(f"{scenario.name} failed: {errors.decode()[-2000:]}")
+            process.join()
         return proxy.messages, proxy.has_killed
