@@ -7,6 +7,7 @@ ONLY=interleavings` also writes the page. Words after `--` of either: names of s
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ __all__ = ["SCENARIOS", "run", "running_server"]
 SCENARIOS = (*BUS_SCENARIOS, *BRIDGE_SCENARIOS, *EXCHANGE_SCENARIOS)
 QUICK_RUNS = 100
 FULL_RUNS = 3000
+# Divided among the scenarios, those that end early leave their time to others.
+QUICK_SECONDS = 300.0
 
 
 @contextmanager
@@ -49,15 +52,16 @@ def run(options: Options) -> Report:
     folders = [word.removeprefix("--postgres=") for word in options.arguments if "=" in word]
     limit = FULL_RUNS if options.is_full else QUICK_RUNS
     found: list[Exploration] = []
-    deadline = None if options.seconds is None else time.monotonic() + options.seconds
+    seconds = options.seconds or (math.inf if options.is_full else QUICK_SECONDS)
+    deadline = time.monotonic() + seconds
     with running_server(Path(folders[0]) if folders else None) as server:
         template = server.template(*SCHEMAS)
         chosen = [scenario for scenario in SCENARIOS if not names or scenario.name in names]
-        for scenario in chosen:
-            if deadline is not None and time.monotonic() > deadline:
-                break
+        for number, scenario in enumerate(chosen):
+            share = (deadline - time.monotonic()) / (len(chosen) - number)
             explorer = Explorer(scenario, lambda: server.dsn(server.create(template)))
-            found.append(explorer.explore(limit, options.seed, on_run=_show))
+            until = time.monotonic() + max(0.0, share)
+            found.append(explorer.explore(limit, options.seed, on_run=_show, until=until))
             sys.stdout.write(f"\r{_line(found[-1])}\n")
         major = server.major
     return _report(found, major, len(SCENARIOS) - len(found))

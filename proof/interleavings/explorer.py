@@ -16,6 +16,7 @@ are taken instead.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -415,6 +416,7 @@ class Explorer:
         self._scenario = scenario
         self._open_database = open_database
         self._player: Player | None = None
+        self._until = math.inf
 
     def explore(
         self,
@@ -422,8 +424,13 @@ class Explorer:
         seed: int,
         on_run: Callable[[Exploration], None] = lambda _: None,
         violations_most: int = 3,
+        until: float = math.inf,
     ) -> Exploration:
-        """Make all runs if there are no more than `limit`, else so many random ones."""
+        """Make all runs if there are no more than `limit`, else so many random ones.
+
+        It ends early at `until`, by the monotonic clock.
+        """
+        self._until = until
         found = Exploration(self._scenario.name, self._scenario.title)
         try:
             self._sample(found, min(limit, 40), seed, on_run, violations_most)
@@ -464,6 +471,8 @@ class Explorer:
         for _ in range(2 * count):
             if len(seen) >= count or len(found.violations) >= violations_most:
                 break
+            if seen and time.monotonic() > self._until:
+                break
             chance.size = 1.0
             verdict, choices, _ = self._play(chance.choose)
             sizes.append(chance.size)
@@ -484,6 +493,8 @@ class Explorer:
         choices: list[int] = []
         widths: list[int] = []
         while found.runs < 2 * limit and len(found.violations) < violations_most:
+            if time.monotonic() > self._until:
+                break
             prefix = tuple(choices)
             try:
                 verdict, choices, widths = self._play(
