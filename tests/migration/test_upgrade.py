@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from postroad.postgres import install, require, status, upgrade
@@ -182,3 +183,52 @@ def test_a_process_starts_only_on_a_schema_that_fits(
     component.remove("migrations/0002_contract_drop_run.sql")
     with pytest.raises(SchemaNewer, match="0002_contract_drop_run"):
         require(connection, component.schema)
+
+
+# Raises an error when this session holds a table so that nobody can read it.
+HOLDS_NOTHING = """
+do $$ begin
+  if exists (select from pg_locks where pid = pg_backend_pid() and mode = 'AccessExclusiveLock'
+             and relation = 'sample.item'::regclass) then
+    raise 'the table is locked';
+  end if;
+end $$;
+"""
+
+
+def add_note_ahead(component: Component) -> None:
+    component.add_note()
+    path = "migrations/0001_expand_add_note.sql"
+    body = component.read(path).replace("add column", "add column if not exists")
+    component.write(path, f"{body}\n-- the rest runs with the upgrade\n{HOLDS_NOTHING}")
+
+
+def test_a_column_added_ahead_is_not_locked_while_the_rest_runs(
+    empty_database: str, connect: Connect, component: Component
+) -> None:
+    connection = connect(empty_database)
+    install(connection, component.schema)
+    add_note_ahead(component)
+    assert upgrade(connection, component.schema).migrations == ("0001_expand_add_note",)
+    assert status(connection, component.schema).is_current
+
+
+def test_an_upgrade_that_fails_after_its_changes_ahead_is_repeated(
+    empty_database: str, connect: Connect, component: Component
+) -> None:
+    connection = connect(empty_database)
+    install(connection, component.schema)
+    add_note_ahead(component)
+    path = "migrations/0001_expand_add_note.sql"
+    whole = component.read(path)
+    component.write(path, whole + "select 1 / 0;")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        upgrade(connection, component.schema)
+    # The former version works with what is there.
+    connection.execute("select sample.add_item()")
+    connection.commit()
+    assert status(connection, component.schema).pending == ("0001_expand_add_note",)
+    connection.rollback()
+    component.write(path, whole)
+    assert upgrade(connection, component.schema).migrations == ("0001_expand_add_note",)
+    assert connection.execute("select note from sample.item").fetchall() == [("",)]

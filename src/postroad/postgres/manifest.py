@@ -17,6 +17,10 @@ The numbers of migrations are their order. A contract migration breaks older cod
 `-- breaks older: no`, an expand one does not unless it contains `yes`. The line `-- creates:
 tables/x.sql` stands for the current text of that file, so a later migration must have no effect on
 a table that already has its change (`add column if not exists`).
+
+Statements above the line `-- the rest runs with the upgrade` run before it in a short transaction,
+so that their locks on tables that every call reads do not last until the functions of all queues
+are replaced. They must be repeatable, and former functions must work with their changes.
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ _KINDS: dict[str, FileKind] = {
 }
 _MIGRATION_NAME = re.compile(r"^(\d{4})_(expand|contract)_[a-z0-9_]+$")
 _CREATES = re.compile(r"^-- creates: (tables/\w+\.sql)$", re.MULTILINE)
+_AHEAD = "-- the rest runs with the upgrade\n"
 _BREAKS_OLDER = re.compile(r"^--\s*breaks older:\s*(yes|no)\s*$", re.MULTILINE | re.IGNORECASE)
 
 
@@ -77,9 +82,10 @@ class SqlFile:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered step of an existing install."""
+    """One numbered step of an existing install; `ahead` runs before the upgrade."""
 
     name: str
+    ahead: str
     body: str
     breaks_older: bool
 
@@ -145,5 +151,6 @@ def _migrations(folder: Traversable) -> tuple[Migration, ...]:
             text = text.replace(
                 f"-- creates: {table}", folder.joinpath(table).read_text(encoding="utf-8")
             )
-        migrations[found[1]] = Migration(name, text, breaks)
+        ahead, _, body = text.rpartition(_AHEAD)
+        migrations[found[1]] = Migration(name, ahead, body, breaks)
     return tuple(migrations.values())

@@ -1,7 +1,8 @@
 """The migrator: brings a component's schema to this version, atomically.
 
 Everything happens in one READ COMMITTED transaction under an advisory lock, so that any number of
-processes may install concurrently: the first one does the work. The steps:
+processes may install concurrently: the first one does the work. Only changes of tables that former
+versions can work with are committed before, if a migration has such (see manifest.py). The steps:
 
 1. refuse: server older than 15, schema that is newer than this Postroad or not ours;
 2. extensions (only when missing), schema, bookkeeping tables;
@@ -168,6 +169,8 @@ def _migrate(
     busy: errors.Error | None = None
     for lock_timeout in LOCK_TIMEOUTS:
         try:
+            if not is_dry_run:
+                _attempt(connection, schema, may_install, is_dry_run, lock_timeout, is_ahead=True)
             return _attempt(connection, schema, may_install, is_dry_run, lock_timeout)
         except (errors.LockNotAvailable, errors.DeadlockDetected) as refused:
             busy = refused
@@ -180,7 +183,13 @@ def _migrate(
 
 
 def _attempt(
-    connection: Connection, schema: Schema, may_install: bool, is_dry_run: bool, lock_timeout: int
+    connection: Connection,
+    schema: Schema,
+    may_install: bool,
+    is_dry_run: bool,
+    lock_timeout: int,
+    *,
+    is_ahead: bool = False,
 ) -> Outcome:
     manifest = read_manifest(schema)
     with connection.transaction(force_rollback=is_dry_run):
@@ -218,7 +227,8 @@ def _attempt(
             replaced=tuple(file.path for file in replaced),
             is_owner_changed=recorded is not None and ownership.is_owner_wrong(connection, schema),
         )
-        if is_dry_run or outcome.is_unchanged:
+        ahead = "".join(migration.ahead for migration in migrations)
+        if is_dry_run or outcome.is_unchanged or (is_ahead and not ahead):
             return outcome
         connection.execute("set local client_min_messages = warning")
         connection.execute("set local check_function_bodies = off")
@@ -227,6 +237,9 @@ def _attempt(
         for extension in schema.extensions:
             _ensure_extension(connection, schema, extension)
         connection.execute(ownership.own_schema(schema).encode())
+        if is_ahead:
+            connection.execute(ahead.encode())
+            return outcome
         own = version("postroad")
         for step in bookkeeping.steps(schema, manifest, own, recorded, migrations, replaced):
             connection.execute(step.encode())

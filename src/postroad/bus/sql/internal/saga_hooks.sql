@@ -104,9 +104,6 @@ begin
   return null;
 end $$;
 
-create or replace trigger saga_message_died after insert on mbus.dmq
-for each row when (new.headers ? 'saga') execute function mbus._saga_died();
-
 -- A saga may be rolled back by users who may start or do one of its steps.  Raises MB013.
 create or replace function mbus._check_saga_right(p_saga mbus.saga) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -184,9 +181,16 @@ begin
   return null;
 end $$;
 
-drop trigger if exists saga_is_worked_off on mbus.saga_note;
-create constraint trigger saga_is_worked_off after insert on mbus.saga_note
-deferrable initially deferred for each row execute function mbus._saga_work_now();
+-- Only once: it locks the table until the upgrade ends, and dead messages and sagas would wait for so long.
+do $$
+begin
+  if not exists (select from pg_trigger where tgrelid = 'mbus.saga_note'::regclass and tgname = 'saga_is_worked_off') then
+    create trigger saga_message_died after insert on mbus.dmq
+    for each row when (new.headers ? 'saga') execute function mbus._saga_died();
+    create constraint trigger saga_is_worked_off after insert on mbus.saga_note
+    deferrable initially deferred for each row execute function mbus._saga_work_now();
+  end if;
+end $$;
 
 -- A handler that takes the bung reports that its step has failed.  If the transaction handled several steps (a batch), all count as done,
 -- because an unnecessary compensation is better than a missing one.  Messages that it removed by iid, as listed in the bung, never ran.

@@ -1,4 +1,5 @@
 -- breaks older: no
-alter table mbus.tally drop constraint kind_is_known;
-alter table mbus.tally add constraint kind_is_known check (kind in ('posted', 'consumed', 'died', 'expired', 'rejected'));
+alter table if exists mbus.tally drop constraint kind_is_known;
+alter table if exists mbus.tally add constraint kind_is_known check (kind in ('posted', 'consumed', 'died', 'expired', 'rejected'));
+-- the rest runs with the upgrade
 -- creates: tables/traffic.sql
