@@ -79,7 +79,7 @@ class Soak:
     def dsn(self) -> str:
         """The database of everything, as `postroad up` prints it."""
         text = (self.logs / "up.log").read_text(encoding="utf-8")
-        return re.findall(r"^database \(embedded\) +(.*?) *$", text, re.MULTILINE)[-1]
+        return str(re.findall(r"^database \(embedded\) +(.*?) *$", text, re.MULTILINE)[-1])
 
     # Processes.
 

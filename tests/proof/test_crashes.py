@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from email.message import EmailMessage
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,6 +17,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from postroad.testing import TestServer
 from proof.crashes import SCENARIOS, explore
 from proof.crashes.proxy import KillingProxy
+from proof.crashes.scenarios import Scenario
+from proof.crashes.work import Place
 
 PROGRAM = """
 import sys, psycopg
@@ -56,12 +62,58 @@ def test_a_program_is_killed_before_or_after_one_of_its_statements(
         ("saga_steps", "values (1, 'rooms')", True),
     ],
 )
-def test_a_check_finds_planted_rows(database: str, name: str, rows: str, found: bool) -> None:
+def test_a_check_finds_planted_rows(
+    database: str, tmp_path: Path, name: str, rows: str, found: bool
+) -> None:
+    with prepared(database, tmp_path, name) as (scenario, place):
+        execute(database, f"insert into done {rows}")
+        assert bool(scenario.check(place)) == found
+
+
+@contextmanager
+def prepared(database: str, folder: Path, name: str) -> Iterator[tuple[Scenario, Place]]:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
-    scenario.prepare(database, database)
+    with ExitStack() as stack:
+        place = Place((database,) * scenario.databases, folder, stack)
+        scenario.prepare(place)
+        yield scenario, place
+
+
+def execute(database: str, statement: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"insert into done {rows}".encode())
-    assert bool(scenario.check(database, database)) == found
+        connection.execute(statement.encode())
+
+
+def test_the_check_of_actions_finds_one_that_was_done_by_half(
+    database: str, tmp_path: Path
+) -> None:
+    with prepared(database, tmp_path, "operator") as (scenario, place):
+        found = scenario.check(place)
+    assert [text.partition(":")[0] for text in found] == [
+        "work",
+        "archive",
+        "kept",
+        "paused",
+        "dead",
+        "schedules",
+    ]
+
+
+def test_the_check_of_alerts_finds_one_mail_under_two_ids(database: str, tmp_path: Path) -> None:
+    with prepared(database, tmp_path, "alerts") as (scenario, place):
+        for number, what in enumerate(("error", "error", "all clear")):
+            mail = EmailMessage()
+            mail["Subject"] = f"[Postroad] {what}: disk full"
+            mail["Message-ID"] = f"<{number}@test>"
+            place.servers["smtp"].taken.append(mail)
+        assert any("'[Postroad] error: disk full': 2" in text for text in scenario.check(place))
+
+
+def test_the_check_of_tasks_finds_one_that_never_ran(database: str, tmp_path: Path) -> None:
+    with prepared(database, tmp_path, "celery_worker") as (scenario, place):
+        place.servers["tasks"].clear()
+        execute(database, "insert into done select generate_series(0, 6)")
+        assert scenario.check(place)[0] == "done: {0, 1, 2, 3, 4, 5, 6}"
 
 
 @pytest.mark.slow
