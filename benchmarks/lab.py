@@ -63,6 +63,12 @@ class Lab:
         row = self.connection.execute(query.encode()).fetchone()
         return float(row[0]) if row else 0.0
 
+    def session_milliseconds(self) -> float:
+        """Return the processor time of the session of `connection`."""
+        stat = Path(f"/proc/{self.connection.info.backend_pid}/stat").read_text("ascii")
+        figures = stat.rpartition(")")[2].split()
+        return (int(figures[11]) + int(figures[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
     def server_milliseconds(self) -> float:
         """Return the processor time of all sessions that have ended, which the server adds up."""
         session = Path(f"/proc/{self.connection.info.backend_pid}/stat").read_text("ascii")

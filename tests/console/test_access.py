@@ -105,8 +105,16 @@ def test_a_websocket_with_the_session_of_another_page_is_refused(
             ),
             ("--5", "9" * 40, "%00", "x", "%D9%A3", "x.y.z", "%27%3B", str(2**63 - 1)),
         ),
+        (
+            ("/find",),
+            (
+                "q=%00", "q=a%00b", "q=" + "9" * 9_000, "q=%ED%A0%80", "q=%27%29%3B+drop", "q=%25",
+                "q=%7B1,2%7D", "q=x.99999999999999999999@y", "q=00-zz-00", "q=%3Cscript%3E", "q=",
+                "q=..%2F..%2Fetc", f"q={2**63}", "q=-1",
+            ),
+        ),
     ],
-    ids=["lists", "queues", "single"],
+    ids=["lists", "queues", "single", "find"],
 )  # fmt: skip
 def test_an_address_written_by_hand_is_refused_in_words(
     client: httpx.Client, paths: tuple[str, ...], parameters: tuple[str, ...]

@@ -134,7 +134,7 @@ def normalised(expression: str) -> str:
     found, _ = croniter.expand(expression)
     sizes = [high - low + 1 for low, high in ENDS.values()]
     return " ".join(
-        "*" if len(set(values)) == size else text
+        "*" if "*" in values or len(set(values)) == size else text
         for text, values, size in zip(expression.split(), found, sizes, strict=True)
     )
 
@@ -182,6 +182,7 @@ def test_there_is_no_run_after_an_infinite_time(
 @example("30 2 * * *", ("Europe/Berlin", datetime(2024, 10, 27, 0, 30, tzinfo=UTC)))
 @example("*/20 * * * *", ("Europe/Berlin", datetime(2024, 10, 27, 0, 50, tzinfo=UTC)))
 @example("0 12 30 12 *", ("Pacific/Apia", datetime(2011, 12, 28, tzinfo=UTC)))
+@example("32 *,* * * *", ("Antarctica/Troll", datetime(2014, 10, 26, 1, 6, 26, tzinfo=UTC)))
 @example("0 0 29 2 *", ("UTC", datetime(2016, 3, 1, tzinfo=UTC)))
 @example("15 */2 13 * fri", ("America/New_York", datetime(2024, 9, 1, tzinfo=UTC)))
 def test_runs_are_those_of_croniter_and_the_rule_for_clock_changes(
