@@ -78,3 +78,25 @@ def test_a_phone_lists_dead_messages_as_cards_that_can_be_sorted(
 def test_numbers_that_name_something_are_not_grouped(open_page: OpenPage, stage: Stage) -> None:
     page = open_page("/workers?search=shop-host&sort=pid")
     expect(page.locator('td[data-label="Process ID"]').first).to_have_text("4711")
+
+
+def test_a_desktop_shows_the_next_step_of_a_journey_and_the_trend_of_an_error(
+    open_page: OpenPage, console: RunningConsole, stage: Stage
+) -> None:
+    page = open_page("/bus/dead", width=1280)
+    expect(page.locator("td .spark").first).to_be_visible()
+    # The field is as wide as the navigation, and looks like the fields of the filters.
+    find, search = page.locator("#find"), page.locator(".filter input").first
+    radius = "field => getComputedStyle(field).borderRadius"
+    assert find.evaluate(radius) == search.evaluate(radius)
+    page.goto(f"{console.url}/console{stage.path('context', 'find')}")
+    expect(page.locator("tbody td").last).to_contain_text("a worker takes it")
+    table = page.locator(".table").first
+    assert table.evaluate("table => table.scrollWidth - table.clientWidth") <= 1
+
+
+def test_filters_show_an_example(open_page: OpenPage, stage: Stage) -> None:
+    page = open_page("/bus/dead/messages?queue=shop_orders", language="ru")
+    names = ("error_class", "property", "older_than")
+    shown = [page.locator(f"input[name={name}]").get_attribute("placeholder") for name in names]
+    assert shown == ["KeyError", "NAME=VALUE", "2 hours"]

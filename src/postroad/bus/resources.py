@@ -314,7 +314,7 @@ DEAD = Resource(
         *_NAMES[:2],
         Filter("group", "Group", "Группа", "Only of this group, see dead-groups.",
                ("fingerprint",)),
-        Filter("error_class", "Error class", "Класс ошибки", "The beginning of the error.",
+        Filter("error_class", "Error class", "Класс ошибки", "Beginning of the error: KeyError.",
                condition="starts_with(r.error, %s)", is_scan=True, is_typed=True),
         Filter("property", "Property", "Свойство", "Only with this property: NAME=VALUE.",
                condition="(select r.properties ->> split_part(g, '=', 1) = substr(g, strpos(g, '=')"

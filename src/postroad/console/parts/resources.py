@@ -321,7 +321,8 @@ async def _filter_form(view: View, resource: Resource, given: Mapping[str, str])
             fields[name] = choice_field(name, title, words, value)
         elif one.is_typed or not has_search:
             # In addition to a search, such a filter is set by links from other pages, and kept.
-            typed = element("input", type="text", name=name, value=value)
+            example = one.help.partition(": ")[2].rstrip(".") or None
+            typed = element("input", type="text", name=name, value=value, placeholder=example)
             fields[name] = element("label", title, typed)
     kept = {**given, "sort": view.query("sort"), "order": view.query("order")}
     hidden = {name: value for name, value in kept.items() if name not in fields}
