@@ -445,7 +445,12 @@ class OnDemandThread(Generic[S]):
 
     def call(self, work: Callable[[S], Coroutine[Any, Any, T]]) -> T:
         """Return the result of a coroutine of the service."""
-        thread, service = self._started()
+        with self._lock:
+            # A forked process does not inherit threads.
+            if self._running is None or not self._running[0].is_running:
+                service = self._make()
+                self._running = LoopThread(service).start(), service
+            thread, service = self._running
         return thread.call(work(service))
 
     def stop(self) -> None:
@@ -456,12 +461,3 @@ class OnDemandThread(Generic[S]):
             # A service that is stopped before it has begun would not finish its calls.
             running[0].ready()
             running[0].stop()
-
-    def _started(self) -> tuple[LoopThread, S]:
-        with self._lock:
-            # A forked process does not inherit threads.
-            if self._running is None or not self._running[0].is_running:
-                service = self._make()
-                self._running = LoopThread(service), service
-                self._running[0].start()
-            return self._running

@@ -19,7 +19,7 @@ from postroad.cli.parts_intake import make_context
 from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
 from postroad.console.cache import Cache
-from postroad.console.connections import Connections, DirectConnections
+from postroad.console.connections import Connections, connect_directly
 from postroad.console.context import Components, Context
 from postroad.console.gate import PREFIX
 from postroad.console.history import History
@@ -66,7 +66,7 @@ class WebService(Service):
                 settings=settings.console,
                 http=http,
                 history=history,
-                connections=Connections(pool),
+                connections=Connections(pool.connection),
                 components=_components(self._context, opened),
                 cache=cache,
                 crash=self._context.crash,
@@ -106,7 +106,9 @@ def _components(context: PartContext, opened: contextlib.AsyncExitStack) -> Comp
             exchange_root(application), settings.exchange, settings.exchange.second_root
         ),
         bridge_addresses=Addresses.of(context.dsn, settings.bridge),
-        coordination={part: DirectConnections(getattr(databases, part)) for part in NAMES},
+        coordination={
+            part: Connections(partial(connect_directly, getattr(databases, part))) for part in NAMES
+        },
         vault=intake.vault,
         try_server=partial(try_server, engine),
     )

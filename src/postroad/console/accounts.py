@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -21,11 +21,9 @@ from postroad.console.errors import (
 )
 from postroad.console.passwords import hash_password, is_password_of, new_password
 from postroad.postgres.calls import Row, call, select
+from postroad.postgres.connections import Pool
+from postroad.settings import ConsoleSettings
 from postroad.web.tokens import hash_token, new_token
-
-if TYPE_CHECKING:
-    from postroad.postgres.connections import Pool
-    from postroad.settings import ConsoleSettings
 
 T = TypeVar("T")
 Role = Literal["viewer", "operator", "admin"]
@@ -53,7 +51,7 @@ class Accounts:
     """The calls of schema `console`, each in its own transaction."""
 
     def __init__(self, pool: Pool) -> None:
-        self._run = Connections(pool).run
+        self._run = Connections(pool.connection).run
 
     async def ensure_first(self) -> str | None:
         """Create the account `admin` if there is no account; return its password, shown once.

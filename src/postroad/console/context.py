@@ -7,21 +7,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from postroad.bus import AsyncBus
 from postroad.bus.maintenance import MAINTENANCE_AGE
 from postroad.console.accounts import Accounts
 from postroad.console.cache import Cache
-from postroad.console.connections import Place
+from postroad.console.connections import Connections, Place
+from postroad.console.history import History
 from postroad.operate import Resource, Row
 from postroad.postgres.calls import value
-
-if TYPE_CHECKING:
-    from postroad.bus import AsyncBus
-    from postroad.console.connections import Connections
-    from postroad.console.history import History
-    from postroad.settings import ConsoleSettings, HttpSettings
-    from postroad.settings_sources import Effective
+from postroad.settings import ConsoleSettings, HttpSettings
+from postroad.settings_sources import Effective
 
 
 @dataclass

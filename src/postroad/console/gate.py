@@ -46,8 +46,7 @@ _HEADERS = {
 
 def session_of(scope: Scope) -> Session:
     """Return the session that the gate found."""
-    session = scope["state"]["session"]
-    assert isinstance(session, Session)  # noqa: S101 - the gate has put it there
+    session: Session = scope["state"]["session"]
     return session
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 import psycopg
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -99,17 +99,15 @@ _AWAY = (psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable)
 
 async def metrics_text(context: Context) -> bytes:
     """Return everything in the text format of Prometheus."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Found(await _collect(context)))
-    return generate_latest(registry)
+    return generate_latest(_Found(await _collect(context)))
 
 
 class _Found(Collector):
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = list(metrics)
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
 
-    def collect(self) -> Iterator[Metric]:
-        yield from self._metrics
+    def collect(self) -> Sequence[Metric]:
+        return self._metrics
 
 
 def gauges(rows: Sequence[Any], columns: Gauges, **labels: str) -> list[Metric]:

@@ -48,12 +48,6 @@ class PageEnds(Exception):
     """Ends a page whose object does not exist; the page already shows this."""
 
 
-def _number(name: str, text: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,19}", text) or abs(int(text)) > MAX_PLACE:
-        raise AddressInvalid(f"{name} must be a number, not {text[:40]!r}")
-    return int(text)
-
-
 def replace_content(shown: ui.html, content: Markup) -> None:
     """Let the browser update an element in place."""
     ui.run_javascript(f"postroadLive({json.dumps(shown.html_id)}, {json.dumps(content)})")
@@ -97,7 +91,10 @@ class View:
 
     def number(self, name: str) -> int:
         """Return a part of the path that is a number. Raises AddressInvalid."""
-        return _number(name, self.path(name))
+        text = self.path(name)
+        if not re.fullmatch(r"-?[0-9]{1,19}", text) or abs(int(text)) > MAX_PLACE:
+            raise AddressInvalid(f"{name} must be a number, not {text[:40]!r}")
+        return int(text)
 
     async def cached(self, key: object, load: Callable[[], Awaitable[T]], age: float = 2.0) -> T:
         """Return a value that all open pages share; the page shows the age of its oldest value."""

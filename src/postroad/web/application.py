@@ -7,6 +7,7 @@ import json
 import logging
 from http import HTTPStatus
 from importlib import resources
+from typing import Any
 
 import psycopg
 from fastapi import FastAPI, Request
@@ -88,16 +89,17 @@ def _serve_docs(app: FastAPI) -> None:
         app.add_api_route(path, answer, include_in_schema=False, response_model=None)
 
 
-async def _own(_: Request, failure: Exception) -> JSONResponse:
-    assert isinstance(failure, PostroadError)  # noqa: S101 - registered for this class
+# Starlette calls each handler with errors of the class that it is registered for.
+
+
+async def _own(_: Request, failure: Any) -> JSONResponse:
     problem = problem_of(failure)
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.warning("request_failed", extra={"code": failure.code, "detail": failure.message})
     return problem_response(problem)
 
 
-async def _refused_body(_: Request, failure: Exception) -> JSONResponse:
-    assert isinstance(failure, RequestValidationError)  # noqa: S101 - registered for this class
+async def _refused_body(_: Request, failure: Any) -> JSONResponse:
     # Only the location and the reason, because the input itself may contain a secret.
     faults = [
         {"where": ".".join(str(part) for part in fault["loc"]), "why": fault["msg"]}
@@ -108,8 +110,7 @@ async def _refused_body(_: Request, failure: Exception) -> JSONResponse:
     return problem_response(problem_of(invalid), errors=faults)
 
 
-async def _http(_: Request, failure: Exception) -> JSONResponse:
-    assert isinstance(failure, HTTPException)  # noqa: S101 - registered for this class
+async def _http(_: Request, failure: Any) -> JSONResponse:
     status, detail = HTTPStatus(failure.status_code), str(failure.detail)
     answer = problem_response(problem_with(status, detail, f"http_{status}"))
     answer.headers.update(failure.headers or {})
@@ -129,8 +130,7 @@ async def _unavailable(_: Request, failure: Exception) -> JSONResponse:
     return problem_response(problem)
 
 
-async def _invalid_value(_: Request, failure: Exception) -> JSONResponse:
-    assert isinstance(failure, psycopg.Error)  # noqa: S101 - registered for these classes
+async def _invalid_value(_: Request, failure: Any) -> JSONResponse:
     logger.info("request_value_invalid", extra={"detail": str(failure).strip()})
     rule = (failure.diag.constraint_name or "").replace("_", " ")
     detail = f"a value violates the constraint: {rule}" if rule else "a value cannot be stored"

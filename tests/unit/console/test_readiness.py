@@ -31,7 +31,7 @@ async def test_a_silent_database_is_reported_before_the_pool_gives_up() -> None:
     try:
         async with asyncio.timeout(60):
             with pytest.raises(TimeoutError, match="does not answer"):
-                await probe(Connections(pool))
+                await probe(Connections(pool.connection))
     finally:
         server.close()
         for connection in connections:

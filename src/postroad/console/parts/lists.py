@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from postroad.console.catalogue import Texts
+from postroad.console.incidents import Incident
 from postroad.console.markup import Markup, card, element, joined, link, number
-
-if TYPE_CHECKING:
-    from postroad.console.incidents import Incident
-    from postroad.console.view import View
+from postroad.console.view import View
 
 SEVERITY_TONES = {"info": "plain", "warning": "wait", "error": "bad", "critical": "bad"}
 
