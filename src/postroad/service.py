@@ -206,10 +206,7 @@ class Service:
             self._task.cancel()
 
     async def join_or(self, event: asyncio.Event) -> bool:
-        """Wait until the service ends or the event is set; return whether it ended.
-
-        Raises its error.
-        """
+        """Wait until the service ends or the event is set; return whether it ended, or raise."""
         if self._task is None:
             raise RuntimeError(f"{self.name} was not started")
         await first_of(event, self._task)

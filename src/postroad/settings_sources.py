@@ -54,19 +54,13 @@ class LoadedSettings:
 
 
 class _Environment(Settings, BaseSettings):
-    """The settings by the names of their environment variables."""
-
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True
     )
 
 
 def load(flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> LoadedSettings:
-    """Read all sources and return the frozen settings.
-
-    Raises ConfigurationError for an unknown name, an invalid value, or a named file
-    that does not exist.
-    """
+    """Read all sources and return the frozen settings. Raises ConfigurationError."""
     file = _config_file(config_file)
     _refuse_unknown_variables()
     merged: dict[str, Any] = {}

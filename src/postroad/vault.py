@@ -58,10 +58,7 @@ def add_key(path: Path) -> None:
 
 
 def open_vault(settings: VaultSettings, make_folder: Callable[[], Path]) -> Vault:
-    """Return the vault with the configured keys, else with the key file of the data folder.
-
-    `make_folder` creates that folder if it is needed.
-    """
+    """Return the vault with the configured keys, else with the key file of the data folder."""
     if settings.keys is not None:
         return Vault(settings.keys.get_secret_value().split(","))
     return Vault.from_file(settings.key_file or create_key_file(make_folder() / "vault.key"))

@@ -253,10 +253,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     def basic_cancel(self, consumer_tag: str) -> None:
         """Stop a consumer."""
         if consumer_tag in self._consumers:
-            self._consumers.remove(consumer_tag)
-            queue = self._tag_to_queue.pop(consumer_tag, None)
-            if queue in self._active_queues:
-                self._active_queues.remove(queue)
+            super().basic_cancel(consumer_tag)
             self.connection.consumption.unwatch(consumer_tag)
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:

@@ -285,7 +285,6 @@ class Consumption:
         return messages
 
     def _recheck(self, now: float) -> None:
-        """Poll every queue, and record that the queues are in use."""
         self._rechecked = now
         used = [watch.route.id for watch in self._watches.values() if watch.route.expires_after]
         if used:

@@ -149,7 +149,6 @@ class Workers(Service):
             await asyncio.gather(*map(_stop, workers))
 
     async def _start(self, listener: socket.socket) -> CommandService:
-        """Start a worker and wait until it serves."""
         worker = CommandService(
             "exchange worker", self._context, [*self._command, "--json"], listener=listener
         )

@@ -67,10 +67,7 @@ class Application:
         return (self.settings.data_folder or data_folder_default()).absolute()
 
     def token(self, service: str, given: SecretStr | None) -> str:
-        """Return the bearer token of a web API: the configured one, or that of the data folder.
-
-        A missing token is generated there.
-        """
+        """Return the bearer token of a web API: as configured, or generated in the data folder."""
         if given is not None:
             return given.get_secret_value()
         path = self.data_folder / f"{service}.token"
@@ -178,10 +175,7 @@ def stop_event() -> asyncio.Event:
 async def run_service(
     service: Service, announce: Callable[[], object], seconds: float | None = None
 ) -> None:
-    """Run a service until SIGINT or SIGTERM, or for the given time; raise its error.
-
-    `announce` is called when it is ready.
-    """
+    """Run a service until SIGINT or SIGTERM, or for the given time; announce when it is ready."""
     stopping = stop_event()
     async with service:
         announce()

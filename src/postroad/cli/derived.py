@@ -197,7 +197,6 @@ def _cell(column: Column, row: Row) -> Any:
 def _show(
     application: Application, resource: Resource, run: Runner, row_name: str, *, as_json: bool
 ) -> None:
-    """Print one row: its fields, and a table for each list that belongs to it."""
     row = run(application, lambda connection: resource.one(connection, row_name))
     if as_json:
         print_json(row)

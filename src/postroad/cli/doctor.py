@@ -117,7 +117,6 @@ def _database(application: Application) -> Iterator[Finding]:
 
 
 def _disk(connection: Connection[Any]) -> Iterator[Finding]:
-    """Report the size of the database, and the free space of its disk if it is on this machine."""
     size, folder = connection.execute(
         "select pg_size_pretty(pg_database_size(current_database())),"
         " case when pg_has_role('pg_read_all_settings', 'usage')"
@@ -230,7 +229,6 @@ def _address(application: Application) -> Iterator[Finding]:
 
 
 def _supervisor(application: Application) -> Iterator[Finding]:
-    """Check the requirements of the container recipes and systemd units."""
     if "KUBERNETES_SERVICE_HOST" in os.environ or any(file.exists() for file in CONTAINER_FILES):
         folder = application.data_folder
         advice = "mount a volume there: keys and files are lost with the container"

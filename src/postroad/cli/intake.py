@@ -25,7 +25,7 @@ from postroad.cli.context import Application, command, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.intake_servers import key, servers
 from postroad.cli.output import print_json, print_table
-from postroad.cli.parts_intake import api_token, intake_context
+from postroad.cli.parts_intake import intake_context, make_server
 from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
 from postroad.intake.resources import ACTIONS, FILES, RETRY, SERVERS, STORES, TRANSFERS
@@ -124,15 +124,8 @@ def serve(application: Application, host: str | None, port: int | None) -> None:
 
     Example: postroad intake serve --port 8140
     """
-    from postroad.intake.api import create_api
-    from postroad.web.server import WebServer
-
     with intake_context(application) as context:
-        settings = application.settings.intake.override(host=host, port=port)
-        app = create_api(context, api_token(application))
-        server = WebServer(
-            app, host=settings.host, port=settings.port, http=application.settings.http
-        )
+        server = make_server(application, context, host=host, port=port)
         asyncio.run(_serve(context, server))
 
 

@@ -117,7 +117,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _report(failure: Exception, *, as_json: bool) -> int:
-    """Print the error and its hint; return the exit code."""
     kind: Kind = "error"
     if isinstance(failure, PostroadError):
         code, message, hint, kind = failure.code, str(failure), failure.hint, failure.kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from postroad.cli.command_service import CommandService
 from postroad.cli.components import SCHEMAS, install_all
@@ -12,6 +13,9 @@ from postroad.cli.parts import PartContext
 from postroad.intake.context import IntakeContext
 from postroad.postgres import connect, require
 from postroad.service import Service
+
+if TYPE_CHECKING:
+    from postroad.web.server import Publish, WebServer
 
 SAMPLE_DISCOVER_INTERVAL = "2s"
 
@@ -36,27 +40,26 @@ def intake_context(application: Application) -> Iterator[IntakeContext]:
         yield make_context(application, dsn)
 
 
-def api_token(application: Application) -> str:
-    """Return the token of the web API: that of the settings, or a generated one."""
-    return application.token("intake", application.settings.intake.token)
-
-
-def intake(context: PartContext) -> Service:
-    """Make the web interface."""
+def make_server(
+    application: Application, context: IntakeContext, publish: Publish | None = None, **given: Any
+) -> WebServer:
+    """Make the server of the web API; `given` are the host and the port if options name them."""
     # FastAPI is slow to import, so only the services that need it import it.
     from postroad.intake.api import create_api
     from postroad.web.server import WebServer
 
-    settings = context.application.settings
-    app = create_api(make_context(context.application, context.dsn), api_token(context.application))
+    settings = application.settings.intake.override(**given)
+    app = create_api(context, application.token("intake", settings.token))
+    http = application.settings.http
     return WebServer(
-        app,
-        host=settings.intake.host,
-        port=settings.intake.port,
-        name="intake",
-        http=settings.http,
-        publish=context.publish("/intake"),
+        app, host=settings.host, port=settings.port, name="intake", http=http, publish=publish
     )
+
+
+def intake(context: PartContext) -> Service:
+    """Make the web interface."""
+    made = make_context(context.application, context.dsn)
+    return make_server(context.application, made, context.publish("/intake"))
 
 
 def worker(context: PartContext) -> Service:

@@ -60,7 +60,6 @@ class SampleSftp(Service):
                     return
 
     async def _register(self, port: int, password: str) -> None:
-        """Add the server, or change its port and password."""
         vault = self._context.application.vault()
         public = _host_key(self._folder / "host_key").export_public_key().decode()
         values: dict[str, Any] = {
@@ -105,7 +104,6 @@ def _host_key(path: Path) -> asyncssh.SSHKey:
 
 
 def _put_file(folder: Path) -> None:
-    """Write a price list under a temporary name, then rename it."""
     now = datetime.now(UTC)
     lines = [f"{item};{random.randrange(100, 9_999) / 100:.2f}" for item in ITEMS]  # noqa: S311
     text = "\n".join(lines * random.randrange(10, 400)) + "\n"  # noqa: S311 - a sample

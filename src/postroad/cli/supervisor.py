@@ -125,7 +125,6 @@ class Supervised(Service):
                 os.kill(pid, signal.SIGKILL)
 
     async def _run_once(self) -> None:
-        """Run the service from its start to its end; raise its error."""
         service = await asyncio.to_thread(self.plan.make)
         self.service = service
         await service.start()

@@ -35,10 +35,7 @@ POOL_SIZE = 5
 
 
 class WebService(Service):
-    """Opens the connections of the pages, serves, and closes them.
-
-    NiceGUI supports one application per process, so this runs once per process.
-    """
+    """Serves the pages; NiceGUI supports one application per process, so it runs once."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__("web")
@@ -93,7 +90,6 @@ class WebService(Service):
 
 
 def _components(context: PartContext, opened: contextlib.AsyncExitStack) -> Components:
-    """Return the dependencies of the components' pages; `opened` closes them."""
     application, settings = context.application, context.application.settings
     databases = find_databases(settings.coordination, context.dsn)
     intake = make_context(application, context.dsn)

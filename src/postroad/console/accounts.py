@@ -64,10 +64,7 @@ class Accounts:
         return password if made else None
 
     async def put(self, name: str, role: Role | None = None, password: str | None = None) -> None:
-        """Add or change a local account; it has to sign in again.
-
-        Raises AccountInvalid, LastAdmin, NameTaken.
-        """
+        """Add or change a local account. Raises AccountInvalid, LastAdmin, NameTaken."""
         hashed = hash_password(password) if password is not None else None
         with _refusals(name, role):
             await self._call("put_account", name, role, hashed)
@@ -175,7 +172,6 @@ class Accounts:
 
 @contextmanager
 def _refusals(name: str, role: str | None = None) -> Iterator[None]:
-    """Translate errors of the database."""
     try:
         yield
     except (psycopg.errors.CheckViolation, psycopg.DataError) as refused:

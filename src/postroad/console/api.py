@@ -56,7 +56,6 @@ def add_api(app: FastAPI, context: Context) -> None:
 
 
 def _declared(module: ModuleType) -> list[Any]:
-    """Return the resources and actions of a module, each once."""
     found = {}
     for value in vars(module).values():
         for one in value if isinstance(value, tuple) else (value,):
@@ -86,7 +85,6 @@ async def _run(
     filters: Mapping[str, Any] | None,
     is_dry_run: bool,
 ) -> Mapping[str, Any]:
-    """Run an action as the caller, recorded unless it is a dry run."""
     session = await _caller(context, request, is_strict=True)
     given = {name: str(v) for name, v in {**arguments, **(filters or {})}.items() if v}
     target = next((given[name] for name in arguments if name in given), action.resource.plural)

@@ -81,10 +81,7 @@ async def open_alerts(view: View) -> Sequence[Row]:
 
 
 async def incidents(view: View) -> Sequence[Incident]:
-    """Collect the problems: unhandled ones first, the most severe first.
-
-    Read-only, from cached values.
-    """
+    """Collect the problems from cached values: unhandled ones first, the most severe first."""
     handled = {row["key"]: row for row in await view.rows(HANDLED)}
     facts = [*await _services(view), *await _bus(view)]
     facts = [_handled(one, handled.get(one.key)) for one in facts]

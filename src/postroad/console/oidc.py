@@ -165,7 +165,6 @@ async def _claims(context: Context, request: Request, begun: dict[str, str]) -> 
 
 
 def _role(claim: object, default: Role | None) -> Role | None:
-    """Return the highest role in the claim."""
     if isinstance(claim, str):
         try:
             claim = json.loads(claim) if claim.startswith("[") else [claim]
@@ -178,7 +177,6 @@ def _role(claim: object, default: Role | None) -> Role | None:
 async def _refused(
     context: Context, request: Request, reason: str, name: str = "", status: int = 403
 ) -> Response:
-    """Show the login page with the reason, and record the refusal in the audit log."""
     t, shown = texts_of(request), name.replace("\0", "")[:200]
     if name:
         detail = {"by": "oidc", "reason": reason.removeprefix("login.")}

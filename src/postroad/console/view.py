@@ -177,10 +177,7 @@ class View:
             await do(str(given.get("key")))
 
     def start_refreshing(self, banner: ui.label, as_of: ui.html) -> None:
-        """Refresh while the browser is connected.
-
-        The banner reports an unavailable database, `as_of` the age of the values.
-        """
+        """Refresh while connected; `banner` reports a lost database, `as_of` the values' age."""
         self._banner = banner
 
         async def show_age() -> None:

@@ -162,7 +162,6 @@ async def rotate_credentials(connection: Connection, vault: Vault) -> int:
 
 
 async def _files(connection: Connection, function: str, ids: Sequence[int]) -> Row:
-    """Call a function for files, in the current trace; returns the ids of the changed files."""
     done = await change(connection, f"intake.{function}", list(ids))
     return {"ids": done, "count": len(done)}
 

@@ -1,4 +1,4 @@
-"""Answers errors of an application as problem+json, and serves its documentation page."""
+"""Answers errors as problem+json, follows traces, and serves the documentation page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from psycopg_pool import PoolTimeout
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from postroad import trace
 from postroad.backoff import CONNECTION_LOST
 from postroad.errors import PostroadError
 from postroad.web.errors import RequestInvalid
 from postroad.web.problems import problem_of, problem_response, problem_with
-from postroad.web.tracing import TraceContext
 
 # The security scheme of every service, for OpenAPI.
 BEARER = HTTPBearer(auto_error=False, description="The token that an administrator issued.")
@@ -60,6 +62,22 @@ def prepare(app: FastAPI) -> FastAPI:
         app.add_exception_handler(invalid, _invalid_value)
     app.add_exception_handler(Exception, _unforeseen)
     return app
+
+
+class TraceContext:
+    """ASGI middleware: the header `traceparent` is followed while the request is served."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve inside the trace."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("traceparent")
+        with trace.following(given or trace.new()):
+            await self.app(scope, receive, send)
 
 
 def _serve_docs(app: FastAPI) -> None:

@@ -89,7 +89,6 @@ async def _log(view: View) -> None:
 
 
 def _end_of(path: Path) -> str:
-    """Read the last lines of a log, the latest first."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -111,7 +110,6 @@ async def _audit(view: View) -> None:
 
 
 def _detail(row: Row) -> Markup | str:
-    """Show the arguments and the error, if there are any."""
     given = ", ".join(f"{name}={value}" for name, value in row["detail"].items())
     return (
         joined(element("div", one, class_="note") for one in (given, row["error"]) if one)

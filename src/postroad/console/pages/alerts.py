@@ -53,7 +53,6 @@ async def _alerts(view: View) -> None:
 
 
 def _component(view: View, name: str, row: Row) -> str:
-    """Return the name of a component as in the navigation."""
     return view.t.entries.get(f"nav.{row[name]}", row[name])
 
 

@@ -111,7 +111,6 @@ async def _event(view: View) -> None:
 
 
 def _images(view: View, payloads: Sequence[PayloadStatus]) -> Markup:
-    """Show each changed row before and after the change."""
     t = view.t
     cards = []
     for one in payloads:

@@ -103,7 +103,6 @@ list_page(exchange.MESSAGES, actions=(exchange.REQUEUE,))
 
 
 def _totals(view: View, found: Sequence[dict[str, Any]]) -> Markup:
-    """Show sums over all databases, and those that were restored from a backup."""
     t = view.t
     restored = [
         element(
@@ -163,7 +162,6 @@ async def _process(view: View) -> None:
 
 
 def _diagram(view: View, state: str, passed: Sequence[str]) -> str:
-    """Draw the states with the path that this process took."""
     t = view.t
     lines = ["flowchart LR"]
     names = dict.fromkeys(name for arrow in _ARROWS for name in arrow)

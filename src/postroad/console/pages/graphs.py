@@ -52,7 +52,6 @@ async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str)
 
 
 def _waiting_graph(waits: Sequence[Row]) -> str:
-    """Draw arrows from messages to the messages that wait for them."""
     names: dict[str, str] = {}
 
     def node(iid: str) -> str:

@@ -68,10 +68,7 @@ async def _act(
     then: Callable[[Action], object] | None = None,
     secrets: list[str] | None = None,
 ) -> bool:
-    """Run an action on a row as the signed-in account, with `more` arguments.
-
-    `secrets` gets the results that are to be shown once.
-    """
+    """Run an action on a row; `secrets` gets the results that are to be shown once."""
 
     async def do() -> Any:
         done = await _place(view, action).run(
@@ -293,7 +290,6 @@ async def ask_action(
 async def _is_sure(
     view: View, action: Action, row: Row, given: Mapping[str, Any], title: str
 ) -> bool:
-    """Show what a dry run counts, and ask again."""
     t, answers = view.t, list[bool]()
     try:
         found = await _place(view, action).run(

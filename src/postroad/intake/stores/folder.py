@@ -185,7 +185,6 @@ class FolderStore:
             raise errors.UploadLost(f"the partial file of upload {upload_id} is gone") from None
 
     def _make_folders(self, key: str) -> None:
-        """Make the folders of a key. Raises KeyRefused."""
         target = self.folder / key
         with self._key_errors(key):
             if not target.parent.exists():
