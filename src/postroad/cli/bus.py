@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
@@ -21,7 +21,6 @@ from postroad.cli.context import Application, command
 from postroad.cli.derived import MAX_LIMIT, Do, action_command, list_command, resource_group
 from postroad.cli.output import (
     EXIT_CODES,
-    Command,
     duration_option,
     print_json,
     print_records,
@@ -100,18 +99,15 @@ def _pair(value: str) -> tuple[str, str]:
     return name, rest
 
 
-def _pairs_option(*names: str) -> Callable[[Command], Command]:
-    return click.option(
-        *names, type=_pair, metavar="NAME=VALUE", multiple=True, help="May be repeated."
-    )
+PAIRS: Any = {"type": _pair, "metavar": "NAME=VALUE", "multiple": True, "help": "May be repeated."}
 
 
 @command(bus)
 @click.argument("queue")
 @click.argument("data", required=False)
 @click.option("--lines", type=click.File(), help="Post each line of this file; - is stdin.")
-@_pairs_option("--header", "headers")
-@_pairs_option("--property", "properties")
+@click.option("--header", "headers", **PAIRS)
+@click.option("--property", "properties", **PAIRS)
 @duration_option("--delay", help="Deliver after this time, such as 5m.")
 @duration_option("--expires", help="Do not deliver after this time.")
 @click.option("--iid", help="A reserved iid; only for one message.")

@@ -17,7 +17,6 @@ import os
 import sys
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Self
 
 MAX_LOG_BYTES = 20_000_000
 
@@ -31,12 +30,6 @@ class LogFile:
         self._descriptor: int | None = None
         self._size = 0
         self._dropped = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
 
     def write(self, piece: bytes) -> None:
         """Append some bytes, or count them as dropped."""
@@ -70,10 +63,11 @@ class LogFile:
         return self._descriptor
 
     def _rotate(self, path: Path) -> None:
-        self._close()
+        self.close()
         path.replace(path.with_suffix(".old.log"))
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file; a later write opens it again."""
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)

@@ -81,7 +81,7 @@ class Supervised(Service):
 
     async def run(self) -> None:
         """Start, watch and restart the service until stopped."""
-        with LogFile(self.plan.log_file) as log:
+        with contextlib.closing(LogFile(self.plan.log_file)) as log:
             log_to(log)
             # No jitter: the delays are displayed, and the services of a process do not compete.
             backoff = Backoff(FIRST_DELAY, LONGEST_DELAY, chance=lambda: 1.0)

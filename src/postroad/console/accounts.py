@@ -134,16 +134,6 @@ class Accounts:
         given = Jsonb(dict(detail or {}))
         return int(await self._call("begin_audit", *who, action, target, given, outcome))
 
-    async def end_audit(
-        self,
-        audit_id: int,
-        outcome: Outcome,
-        error: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Record the outcome of an action."""
-        await self._call("end_audit", audit_id, outcome, error, Jsonb(dict(detail or {})))
-
     async def audited(
         self,
         session: Session,
@@ -157,10 +147,10 @@ class Accounts:
         try:
             result = await do()
         except Exception as failure:
-            await self.end_audit(audit, "failed", str(failure))
+            await self._call("end_audit", audit, "failed", str(failure))
             raise
-        noted = {"result": result} if isinstance(result, int | str) else None
-        await self.end_audit(audit, "done", detail=noted)
+        noted = Jsonb({"result": result}) if isinstance(result, int | str) else None
+        await self._call("end_audit", audit, "done", None, noted)
         return result
 
     async def _call(self, function: str, *parameters: object) -> Any:

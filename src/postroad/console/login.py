@@ -51,10 +51,7 @@ def login_router(context: Context) -> APIRouter:
         except LoginRefused:
             await refuse()
             return login_page(context, t, next, t("login.refused"), status=401)
-        await context.accounts.begin_audit(session, "sign_in", "console", outcome="done")
-        answer = RedirectResponse(_inside(next), status_code=303)
-        set_session(context, request, answer, session)
-        return answer
+        return await begin_session(context, request, session, _inside(next))
 
     @router.post("/logout")
     async def sign_out(request: Request) -> Response:
@@ -92,8 +89,16 @@ async def record_refusal(
     await context.accounts.begin_audit(anonymous, "sign_in", "console", detail, "refused")
 
 
-def set_session(context: Context, request: Request, answer: Response, session: Session) -> None:
-    """Set the session cookie; for HTTPS only, if the console is served over HTTPS."""
+async def begin_session(
+    context: Context,
+    request: Request,
+    session: Session,
+    target: str,
+    detail: Mapping[str, str] | None = None,
+) -> Response:
+    """Record the sign-in and set the cookie; for HTTPS only, if the console is served over it."""
+    await context.accounts.begin_audit(session, "sign_in", "console", detail, "done")
+    answer = RedirectResponse(target, status_code=303)
     public_url = context.http.public_url or ""
     answer.set_cookie(
         COOKIE,
@@ -104,6 +109,7 @@ def set_session(context: Context, request: Request, answer: Response, session: S
         samesite="lax",
         secure=request.url.scheme == "https" or public_url.startswith("https:"),
     )
+    return answer
 
 
 def _inside(wanted: str) -> str:

@@ -33,7 +33,7 @@ from postroad.console.catalogue import texts_of
 from postroad.console.context import Context
 from postroad.console.errors import AccountInvalid, NameTaken
 from postroad.console.gate import PREFIX
-from postroad.console.login import address_of, login_page, record_refusal, set_session
+from postroad.console.login import address_of, begin_session, login_page, record_refusal
 
 logger = logging.getLogger(__name__)
 
@@ -105,9 +105,8 @@ def oidc_router(context: Context) -> APIRouter:
             return await _refused(context, request, "login.oidc_name_invalid", name)
         lifetime = context.settings.session_lifetime
         session = await context.accounts.open(account, address_of(request), lifetime)
-        await context.accounts.begin_audit(session, "sign_in", "console", {"by": "oidc"}, "done")
-        answer = RedirectResponse(f"{PREFIX}/", status_code=303)
-        set_session(context, request, answer, session)
+        by = {"by": "oidc"}
+        answer = await begin_session(context, request, session, f"{PREFIX}/", by)
         answer.delete_cookie(COOKIE, path=f"{PREFIX}/oidc")
         return answer
 

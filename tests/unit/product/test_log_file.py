@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from postroad.testing import wait_until
 
 def test_a_log_that_has_grown_makes_room_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "web.log"
-    with LogFile(path, max_bytes=100) as log:
+    with closing(LogFile(path, max_bytes=100)) as log:
         for number in range(25):
             log.write(f"line {number:03}\n".encode())
     assert path.read_text(encoding="utf-8").endswith("line 024\n")
@@ -30,7 +31,7 @@ def test_a_log_that_has_grown_makes_room_while_it_is_written(tmp_path: Path) -> 
 def test_what_is_there_already_counts(tmp_path: Path) -> None:
     path = tmp_path / "web.log"
     path.write_bytes(b"x" * 99)
-    with LogFile(path, max_bytes=100) as log:
+    with closing(LogFile(path, max_bytes=100)) as log:
         log.write(b"after\n")
     assert path.read_bytes() == b"after\n"
 
@@ -38,7 +39,7 @@ def test_what_is_there_already_counts(tmp_path: Path) -> None:
 def test_what_could_not_be_written_is_told_when_it_can_again(tmp_path: Path) -> None:
     path = tmp_path / "web.log"
     path.symlink_to("/dev/full")
-    with LogFile(path) as log:
+    with closing(LogFile(path)) as log:
         log.write(b"lost\n")
         log.write(b"lost too\n")
         path.unlink()
@@ -54,7 +55,7 @@ def test_each_task_writes_to_its_own_log(tmp_path: Path) -> None:
     stream = ServiceLogStream()
 
     async def service(name: str) -> None:
-        with LogFile(tmp_path / f"{name}.log") as log:
+        with closing(LogFile(tmp_path / f"{name}.log")) as log:
             log_to(log)
             await asyncio.create_task(asyncio.to_thread(stream.write, f"{name} says\n"))
 

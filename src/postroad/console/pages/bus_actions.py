@@ -10,6 +10,7 @@ from nicegui import ui
 
 from postroad.bus import BusError, Queue, WrongPayload, browse
 from postroad.bus import payload as payloads
+from postroad.bus.browse import BrowsedMessage, State
 from postroad.bus.resources import EDIT_DEAD, MOVE_MESSAGES, REDRIVE_MESSAGES, TAKE
 from postroad.console.parts.actions import action_buttons
 from postroad.console.parts.dialogs import action_button, ask, field
@@ -59,14 +60,18 @@ async def _post(view: View, queue: Queue, text: str, properties: str) -> bool:
     )
 
 
+async def copies_of(view: View, iid: str) -> list[tuple[str, State, BrowsedMessage]]:
+    """Return every copy of a message, shared by all pages."""
+    return await view.cached(("bus.message", iid), lambda: browse.find(view.context.bus, iid))
+
+
 async def message_buttons(view: View, queue: str, iid: str) -> None:
     """Offer to redrive, edit, move or remove one message, as its state allows."""
-    t, bus = view.t, view.context.bus
+    t = view.t
 
     async def copy() -> Row:
         """Return the copy that the buttons apply to: a dead one, or the first."""
-        found = await view.cached(("bus.message", iid), lambda: browse.find(bus, iid))
-        copies = sorted(found, key=lambda one: one[1] != "dead")
+        copies = sorted(await copies_of(view, iid), key=lambda one: one[1] != "dead")
         consumer, state, _ = copies[0] if copies else ("", "gone", None)
         return {"iid": iid, "queue": queue, "consumer": consumer, "state": state}
 
@@ -74,7 +79,9 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
         return REDRIVE_MESSAGES.is_offered(await copy())
 
     async def edit() -> None:
-        found = [one for _, state, one in await browse.find(bus, iid) if state == "dead"]
+        found = [
+            one for _, state, one in await browse.find(view.context.bus, iid) if state == "dead"
+        ]
         if not found or len((found[0].data or "").encode()) < (found[0].size or 0):
             view.notify(t("bus.not_editable"))
             return

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from postroad.bus import BusError, browse
 from postroad.bus import resources as bus
-from postroad.bus.browse import STATES, BrowsedMessage, State
+from postroad.bus.browse import STATES, State
 from postroad.console.context import Context
 from postroad.console.frame import page
 from postroad.console.markup import (
@@ -31,7 +31,7 @@ from postroad.console.markup import (
     pretty,
 )
 from postroad.console.pages.bus import COUNTED
-from postroad.console.pages.bus_actions import message_buttons
+from postroad.console.pages.bus_actions import copies_of, message_buttons
 from postroad.console.parts.actions import ask_all
 from postroad.console.parts.charts import spark
 from postroad.console.parts.dialogs import row_button
@@ -210,11 +210,6 @@ async def _message(view: View) -> None:
     await message_buttons(view, queue, iid)
     ui.html(link(t("bus.journey"), address("find", q=iid), class_="button plain"), sanitize=False)
     await view.live(copies)
-
-
-async def copies_of(view: View, iid: str) -> list[tuple[str, State, BrowsedMessage]]:
-    """Return every copy of a message, shared by all pages."""
-    return await view.cached(("bus.message", iid), lambda: browse.find(view.context.bus, iid))
 
 
 async def copies_card(view: View, iid: str) -> Markup:

@@ -290,7 +290,6 @@ async def ask_action(
 async def _is_sure(
     view: View, action: Action, row: Row, given: Mapping[str, Any], title: str
 ) -> bool:
-    t, answers = view.t, list[bool]()
     try:
         found = await _place(view, action).run(
             action.run_on, {**view.supplied, "is_dry_run": True}, row, **given
@@ -299,14 +298,8 @@ async def _is_sure(
         view.notify(view.explain(failure), BAD)
         return False
     count = number(found[action.counts])
-
-    async def confirm(_: object) -> bool:
-        answers.append(True)
-        return True
-
-    question = t("common.sure_all", action=title, count=count)
-    await ask(view, title, f"{title}: {count}", confirm, note=question, test="sure")
-    return bool(answers)
+    question = view.t("common.sure_all", action=title, count=count)
+    return await ask(view, title, f"{title}: {count}", note=question, test="sure")
 
 
 async def action_buttons(

@@ -40,11 +40,16 @@ def row_button(view: View, label: str, verb: str, key: str) -> Markup | None:
                    data_key=key, data_test=f"{verb}-row")  # fmt: skip
 
 
+async def accept(_: object) -> bool:
+    """Close a dialog that has nothing to check."""
+    return True
+
+
 async def ask(
     view: View,
     title: str,
     label: str,
-    submit: Callable[[dict[str, Any]], Awaitable[bool]],
+    submit: Callable[[dict[str, Any]], Awaitable[bool]] = accept,
     *,
     note: str = "",
     content: Markup | None = None,
@@ -52,8 +57,8 @@ async def ask(
     tone: Tone = "main",
     test: str = "confirm",
     can_cancel: bool = True,
-) -> None:
-    """Show a dialog, and call `submit` with the values of its fields when it is confirmed.
+) -> bool:
+    """Show a dialog, and call `submit` with the values of its fields; return if it is confirmed.
 
     The dialog closes when `submit` returns True or the user cancels; until then the fields keep
     their input. The test hooks of fields begin with `test`, the hook of the button.
@@ -86,7 +91,7 @@ async def ask(
                 press_button(view.t("common.cancel"), dialog.close, "quiet")
     view.open_dialogs += 1
     try:
-        await dialog
+        return bool(await dialog)
     finally:
         view.open_dialogs -= 1
         # The page may have been left while the dialog was open; then it no longer exists.
@@ -100,14 +105,8 @@ async def show_once(view: View, title: str, values: Iterable[str]) -> None:
     shown = [
         element("pre", value, class_="data", tabindex="0", data_test="secret") for value in values
     ]
-
-    async def close(_: object) -> bool:
-        return True
-
     note = t("common.shown_once")
-    await ask(
-        view, title, t("common.copied"), close, note=note, content=joined(shown), can_cancel=False
-    )
+    await ask(view, title, t("common.copied"), note=note, content=joined(shown), can_cancel=False)
 
 
 def action_button(

@@ -230,11 +230,6 @@ async def show_resource(
     view: View,
     resource: Resource,
     *,
-    to: Target = (),
-    cells: Cells | None = None,
-    names: Sequence[str] = (),
-    more: Cells | None = None,
-    advice: object = None,
     actions: Sequence[Action] = (),
     title: str = "",
     has_form: bool = True,
@@ -243,14 +238,14 @@ async def show_resource(
     row_actions: Sequence[Action] = (),
     limit: int = PAGE_ROWS,
     fixed: dict[str, str] | None = None,
+    **shown: Any,
 ) -> None:
     """Show the filters of a resource and, live, the page of rows that the URL requests.
 
     `actions` can be run on all rows that match the filters, `row_actions` are buttons of each row
     that is offered them. The list is sorted by `sort`, descending, unless the address names a
     column. `name` distinguishes a second list on the page: it is the prefix of its parameters in
-    the address. `fixed` are filters that the page sets. The other parameters are those of
-    `resource_table`.
+    the address. `fixed` are filters that the page sets, `shown` are arguments of `resource_table`.
     """
     set_by_page = fixed or {}
     given = {one.name: view.query(name + one.name) for one in resource.filters} | set_by_page
@@ -279,22 +274,12 @@ async def show_resource(
         is_filtered = any(given[each] for each in given.keys() - set_by_page.keys())
         if not found.rows and (after or is_filtered):
             return joined((nothing_found(view.t, view.request.url.path), pages))
-        shown = resource_table(
-            view,
-            resource,
-            found.rows,
-            to=to,
-            cells=cells,
-            names=names,
-            more=more,
-            advice=advice,
-            sorted_by=(sort, bool(is_down)),
-            name=name,
-        )
-        return card(title, shown, pages) if title else joined((shown, pages))
+        order = (sort, bool(is_down))
+        table = resource_table(view, resource, found.rows, sorted_by=order, name=name, **shown)
+        return card(title, table, pages) if title else joined((table, pages))
 
     if row_actions:
-        more = {**(more or {}), "": row_buttons(view, row_actions)}
+        shown["more"] = {**shown.get("more", {}), "": row_buttons(view, row_actions)}
     form = await _filter_form(view, resource, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)

@@ -72,7 +72,6 @@ class FolderStore:
     @_threaded
     def put(self, key: str, data: Data, sha256: str) -> None:
         """Write, sync, rename, sync."""
-        del sha256
         self._uploads.mkdir(parents=True, exist_ok=True)
         partial = self._uploads / f"put-{uuid.uuid4().hex}"
         try:
@@ -101,7 +100,6 @@ class FolderStore:
         self, key: str, upload_id: str, number: int, offset: int, data: Data, sha256: bytes
     ) -> str:
         """Write a part at its offset and sync it."""
-        del key, number
         with self._begun(upload_id, os.O_WRONLY) as descriptor:
             view = memoryview(data)
             while view:
@@ -113,7 +111,6 @@ class FolderStore:
     @_threaded
     def parts(self, key: str, upload_id: str) -> list[Part] | None:
         """Return None: only the journal lists parts. Raises UploadLost without a partial file."""
-        del key
         with self._begun(upload_id, os.O_RDONLY):
             return None
 
@@ -129,7 +126,6 @@ class FolderStore:
     @_threaded
     def abort(self, key: str, upload_id: str) -> None:
         """Remove the partial file."""
-        del key
         for name in (upload_id, f"{upload_id}.key"):
             (self._uploads / name).unlink(missing_ok=True)
 
@@ -179,10 +175,13 @@ class FolderStore:
     @contextlib.contextmanager
     def _begun(self, upload_id: str, flags: int) -> Iterator[int]:
         try:
-            with _opened(self._uploads / upload_id, flags) as descriptor:
-                yield descriptor
+            descriptor = os.open(self._uploads / upload_id, flags)
         except FileNotFoundError:
             raise errors.UploadLost(f"the partial file of upload {upload_id} is gone") from None
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _make_folders(self, key: str) -> None:
         target = self.folder / key
@@ -214,12 +213,3 @@ class FolderStore:
                 f"the store {self.folder} cannot keep {key}: {failure.strerror}",
                 hint="remove what is in its place, then: postroad intake retry ID",
             ) from None
-
-
-@contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

@@ -60,7 +60,6 @@ class S3Store:
         self, key: str, upload_id: str, number: int, offset: int, data: Data, sha256: bytes
     ) -> str:
         """Upload one part."""
-        del offset
         if self._fast is not None:
             query = {"partNumber": str(number), "uploadId": upload_id}
             put = partial(self._fast.put_part, self._path(key), data, sha256.hex(), **query)
