@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from postroad.cli.parts import PartContext
 from postroad.intake import operations
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import ServerNotFound
+from postroad.intake.source import exported
 from postroad.postgres import connect_async
 from postroad.service import Service
 
@@ -43,57 +43,41 @@ class SampleSftp(Service):
         """Serve until stopped."""
         outgoing = self._folder / "outgoing"
         await asyncio.to_thread(outgoing.mkdir, parents=True, exist_ok=True)
-        password = secrets.token_urlsafe(24)
+        key = asyncssh.generate_private_key("ssh-ed25519")
         server = await asyncssh.listen(
             "127.0.0.1",
             0,
-            server_factory=lambda: _OneUser(password),
+            authorized_client_keys=asyncssh.import_authorized_keys(exported(key)),
             server_host_keys=[await asyncio.to_thread(_host_key, self._folder / "host_key")],
             sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=bytes(self._folder)),
         )
         async with server:
-            await self._register(server.get_port(), password)
+            await self._register(server.get_port(), key)
             self.announce_ready()
             while True:
                 await asyncio.to_thread(_put_file, outgoing)
                 if await self.pause(PAUSE_SECONDS):
                     return
 
-    async def _register(self, port: int, password: str) -> None:
+    async def _register(self, port: int, key: asyncssh.SSHKey) -> None:
         vault = self._context.application.vault()
-        public = _host_key(self._folder / "host_key").export_public_key().decode()
         values: dict[str, Any] = {
             "host": "127.0.0.1",
             "port": port,
             "username": USER,
             "directory": "/outgoing",
-            "host_key": " ".join(public.split()[:2]),
+            "host_key": exported(_host_key(self._folder / "host_key")),
             "scan_interval": timedelta(seconds=5),
             # Files are renamed when they are complete, so one scan is enough.
             "looks": 1,
         }
-        credentials = Credentials(password=password)
+        credentials = Credentials(private_key=key.export_private_key().decode())
         async with await connect_async(self._context.dsn) as connection:
             try:
                 await operations.change_server(connection, vault, NAME, values, credentials)
             except ServerNotFound:
                 given = {"name": NAME, **values}
                 await operations.create_server(connection, vault, credentials, given)
-
-
-class _OneUser(asyncssh.SSHServer):
-    def __init__(self, password: str) -> None:
-        self._password = password
-
-    def begin_auth(self, username: str) -> bool:
-        del username
-        return True
-
-    def password_auth_supported(self) -> bool:
-        return True
-
-    def validate_password(self, username: str, password: str) -> bool:
-        return username == USER and secrets.compare_digest(password, self._password)
 
 
 def _host_key(path: Path) -> asyncssh.SSHKey:

@@ -20,7 +20,6 @@ from typing import Any
 import httpx
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
-from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from fastapi import APIRouter, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from joserfc import jwt
@@ -60,10 +59,7 @@ def oidc_router(context: Context) -> APIRouter:
         verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
         client = _client(context, request)
         url, state = client.create_authorization_url(
-            metadata["authorization_endpoint"],
-            nonce=nonce,
-            code_challenge=create_s256_code_challenge(verifier),
-            code_challenge_method="S256",
+            metadata["authorization_endpoint"], nonce=nonce, code_verifier=verifier
         )
         answer = RedirectResponse(url, status_code=303)
         sealed = serializer.dumps({"state": state, "nonce": nonce, "verifier": verifier})
@@ -120,6 +116,7 @@ def _client(context: Context, request: Request) -> Any:
         settings.client_id,
         secret.get_secret_value() if secret is not None else None,
         scope="openid profile email",
+        code_challenge_method="S256",
         redirect_uri=f"{_base(context, request)}{PREFIX}/oidc/end",
     )
 

@@ -146,20 +146,17 @@ def listen_shared(host: str, port: int, count: int) -> list[socket.socket]:
 def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     """Return a listening socket; the caller closes it. Raises AddressInUse."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The address :: accepts IPv4, too.
+    options = {"reuse_port": is_shared, "dualstack_ipv6": family == socket.AF_INET6}
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_shared:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG, **options)
     except OSError as failure:
-        listener.close()
+        # Without the address, which the library adds.
+        reason = (failure.strerror or "").partition(" (while")[0]
         raise AddressInUse(
-            f"cannot listen on {host}:{port}: {failure.strerror}",
+            f"cannot listen on {host}:{port}: {reason}",
             hint="choose another --port, or 0 for a free one",
         ) from failure
-    return listener
 
 
 class HeadLimit(asyncio.Protocol):
