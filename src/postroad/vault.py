@@ -67,18 +67,15 @@ def open_vault(settings: VaultSettings, make_folder: Callable[[], Path]) -> Vaul
 class Vault:
     """Seals and opens secrets with one or more keys."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._fernet = _fernet(keys)
-        self._path: Path | None = None
-        self._text: str | None = None
+    def __init__(self, keys: Iterable[str], path: Path | None = None) -> None:
+        self._path = path
+        self._keys = list(keys)
+        self._fernet = _fernet(self._keys)
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
         """Read the keys of a file, newest first; the file is read again when it changes."""
-        text = _read(path)
-        vault = cls(text.splitlines())
-        vault._path, vault._text = path, text
-        return vault
+        return cls(_read(path).splitlines(), path)
 
     def seal(self, secret: str) -> str:
         """Return the secret, encrypted with the newest key."""
@@ -110,9 +107,9 @@ class Vault:
 
     def _reload(self) -> bool:
         """Read the key file again; returns whether it has changed."""
-        if self._path is None or (text := _read(self._path)) == self._text:
+        if self._path is None or (keys := _read(self._path).splitlines()) == self._keys:
             return False
-        self._fernet, self._text = _fernet(text.splitlines()), text
+        self._fernet, self._keys = _fernet(keys), keys
         return True
 
 

@@ -112,7 +112,10 @@ def _databases(context: PartContext) -> Databases:
 
 
 def prepare(databases: Databases, reader: str, *, has_reader: bool, sample: Sequence[str]) -> None:
-    """Prepare all databases, those of the roles in `sample` with the entities of the sample."""
+    """Prepare all databases, so that services may be started in any order.
+
+    `sample` are the roles whose databases get the entities of the sample.
+    """
     prepare_database(databases.writer, "writer")
     prepare_database(databases.coordinator, "coordinator")
     if has_reader:

@@ -64,7 +64,10 @@ class Accounts:
         return password if made else None
 
     async def put(self, name: str, role: Role | None = None, password: str | None = None) -> None:
-        """Add or change a local account. Raises AccountInvalid, LastAdmin, NameTaken."""
+        """Add or change a local account; it has to sign in again.
+
+        Raises AccountInvalid, LastAdmin, NameTaken.
+        """
         hashed = hash_password(password) if password is not None else None
         with _refusals(name, role):
             await self._call("put_account", name, role, hashed)

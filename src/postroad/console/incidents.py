@@ -71,8 +71,7 @@ def alert_address(key: str, component: str) -> str:
             return address(*place, found[1])
     if found := re.fullmatch(r"exchange/restored/(.+)", key):
         return address("exchange", database=found[1])
-    page = _COMPONENTS.get(component)
-    return address(page) if page else address("alerts")
+    return address(_COMPONENTS.get(component, "alerts"))
 
 
 async def open_alerts(view: View) -> Sequence[Row]:

@@ -117,29 +117,17 @@ async def _charts(view: View, queue: str | None = None, consumer: str | None = N
     async def rates() -> Mapping[str, Line]:
         found = await read()
         # Rates that were always zero are omitted, except posts and consumption.
-        return {
-            t(f"bus.{kind}"): [(row["at"], row[kind]) for row in found]
-            for kind in HAPPENS
-            if kind in HAPPENS[:2] or any(row[kind] for row in found)
-        }
+        shown = [one for one in HAPPENS if one in HAPPENS[:2] or any(row[one] for row in found)]
+        return _lines(found, {t(f"bus.{kind}"): kind for kind in shown})
 
     async def lines(**columns: str) -> Mapping[str, Line]:
-        found = await read()
-        return {
-            t(f"bus.{title}"): [(row["at"], row[name]) for row in found if row[name] is not None]
-            for title, name in columns.items()
-        }
+        return _lines(await read(), {t(f"bus.{title}"): name for title, name in columns.items()})
 
     async def latencies() -> Mapping[str, Line]:
         key = ("bus.latency", span, queue, consumer)
         found = await view.load(key, latency, span, queue, consumer, age=10)
         columns = (one for one in bus.HANDLING.columns if one.kind == "duration")
-        return {
-            title_of(view, one): [
-                (row["at"], row[one.name]) for row in found if row[one.name] is not None
-            ]
-            for one in columns
-        }
+        return _lines(found, {title_of(view, one): one.name for one in columns})
 
     restarts = [] if is_live else await _restarts(view, SPANS[span][0])
     if not is_live:
@@ -154,6 +142,13 @@ async def _charts(view: View, queue: str | None = None, consumer: str | None = N
         if is_live and consumer:
             ages = partial(lines, oldest="age_seconds")
             await line_chart(view, t("bus.oldest") + of, ages, unit=t("unit.s"))
+
+
+def _lines(rows: Sequence[Row], columns: Mapping[str, str]) -> Mapping[str, Line]:
+    return {
+        title: [(row["at"], row[name]) for row in rows if row[name] is not None]
+        for title, name in columns.items()
+    }
 
 
 async def _restarts(view: View, length: timedelta) -> list[tuple[datetime, str]]:
