@@ -75,10 +75,8 @@ class FolderStore:
         self._uploads.mkdir(parents=True, exist_ok=True)
         partial = self._uploads / f"put-{uuid.uuid4().hex}"
         try:
-            with partial.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            partial.write_bytes(data)
+            sync(partial)
             self._rename(partial, key)
         except BaseException:
             partial.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
 -- Maintains the bus and notifies the consumers of queues that got messages by it; returns the number of messages that came due or were
--- given back.  Any number of sessions may call it, each in a separate transaction: one of them at a time does the work, at most five times
--- a
--- second in total.  Locks: an advisory lock to the end of the transaction, without waiting.
+-- given back.  Any number of sessions may call it, each in a separate transaction: one of them at a time does the work, at most five
+-- times a second in total.  Locks: an advisory lock to the end of the transaction, without waiting.
 create or replace function broker.maintain() returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
