@@ -11,6 +11,7 @@ plain file is refused.
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import hashlib
 import itertools
@@ -55,7 +56,8 @@ class Storage(Root):
 
     objects: ObjectStorage | None = None
     temporary_prefix = TEMPORARY_PREFIX
-    session_type: type[Session]
+    # In a session: the folders that were used, which stay open.
+    opened: dict[tuple[str, str], int] | None = None
     read_share, readers = 1 << 20, 1
     # The maximum number of files that one thread writes.
     max_write_share = 1 << 20
@@ -88,7 +90,10 @@ class Storage(Root):
     @contextlib.contextmanager
     def session(self) -> Iterator[Storage]:
         """Yield the same folders, each opened once for all operations in the block."""
-        session = self.session_type(self)
+        session = copy.copy(self)
+        session.opened = {}
+        # It is used for files only, also where new content is written to an object store.
+        session.temporary_prefix = TEMPORARY_PREFIX
         try:
             yield session
         finally:
@@ -102,18 +107,19 @@ class Storage(Root):
 
     @contextlib.contextmanager
     def folder(self, database: str, folder: str) -> Iterator[int]:
-        """Open a folder without following links; its descriptor is closed afterwards."""
+        """Open a folder without following links; outside of a session it is closed afterwards."""
+        key = database, folder
+        if self.opened is not None and key in self.opened:
+            yield self.opened[key]
+            return
         with (
             _opened(self.root) as root,
             _opened(database, root) as parent,
             _opened(folder, parent) as descriptor,
         ):
+            if self.opened is not None:
+                self.opened[key] = os.dup(descriptor)
             yield descriptor
-
-    def require_folder(self, database: str, folder: str) -> None:
-        """Raise an OSError if a folder is missing."""
-        with self.folder(database, folder):
-            pass
 
     def make_database(self, database: str) -> None:
         """Create the missing folders of a database, durably."""
@@ -151,8 +157,18 @@ class Storage(Root):
     @contextlib.contextmanager
     def writer(self, database: str, folder: str, name: str) -> Iterator[int]:
         """Create a file to write to, then synchronise it; remove it if anything fails."""
-        with self.folder(database, folder) as parent, _new_file(parent, name) as descriptor:
-            yield descriptor
+        with self.folder(database, folder) as parent:
+            descriptor = os.open(name, _CREATE, 0o640, dir_fd=parent)
+            try:
+                try:
+                    yield descriptor
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=parent)
+                raise
 
     def open_file(self, database: str, folder: str, name: str) -> BinaryIO:
         """Open stored content for reading; in a folder, only a plain file."""
@@ -270,27 +286,6 @@ def open_storage(
     return Storage(Path(root).absolute())
 
 
-class Session(Storage):
-    """The folders of a storage, each opened once."""
-
-    def __init__(self, storage: Storage) -> None:
-        super().__init__(storage.root, storage.owner)
-        self.objects, self.stores = storage.objects, storage.stores
-        self.opened: dict[tuple[str, str], int] = {}
-
-    @contextlib.contextmanager
-    def folder(self, database: str, folder: str) -> Iterator[int]:
-        """Yield a folder, which stays open."""
-        key = (database, folder)
-        if key not in self.opened:
-            with super().folder(database, folder) as descriptor:
-                self.opened[key] = os.dup(descriptor)
-        yield self.opened[key]
-
-
-Storage.session_type = Session
-
-
 @contextlib.contextmanager
 def _opened(name: str | Path, parent: int | None = None) -> Iterator[int]:
     """Open a folder; below the root, links are refused."""
@@ -315,22 +310,6 @@ def _opened(name: str | Path, parent: int | None = None) -> Iterator[int]:
 def _make_folder(parent: int, name: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o750, dir_fd=parent)
-
-
-@contextlib.contextmanager
-def _new_file(parent: int, name: str) -> Iterator[int]:
-    """Create a file to write to, then synchronise it; remove it if anything fails."""
-    descriptor = os.open(name, _CREATE, 0o640, dir_fd=parent)
-    try:
-        try:
-            yield descriptor
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=parent)
-        raise
 
 
 def write_all(descriptor: int, content: bytes) -> None:

@@ -99,10 +99,6 @@ class ObjectStorage(Storage):
         """Open nothing: only rows name folders."""
         yield -1
 
-    def require_folder(self, database: str, folder: str) -> None:
-        """Raise an OSError if the bucket cannot be used."""
-        self._request("head_bucket")
-
     def make_database(self, database: str) -> None:
         """Do nothing: a database has no folders."""
 

@@ -122,8 +122,8 @@ def _read(storage: Storage, move: Move, is_small: bool) -> bytes | None:
         size, stored = storage.load(move.database, folder, move.stored_name, wanted)
     except FileNotFoundError as missing:
         # Raises again if the folder itself is missing, because then no single message is corrupt.
-        storage.require_folder(move.database, folder)
-        raise FileMissing(f"{move.name} is missing") from missing
+        with storage.folder(move.database, folder):
+            raise FileMissing(f"{move.name} is missing") from missing
     if size != move.size:
         raise FileCorrupt(f"{move.name} has {size} bytes instead of {move.size}")
     if not is_small:

@@ -10,30 +10,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from postroad.exchange.errors import RootForeign
-from postroad.exchange.files import OBJECT_PREFIX, Session, Storage
+from postroad.exchange.files import OBJECT_PREFIX, Storage
 from postroad.exchange.objects import ObjectStorage
 
 
 def _by_name(method: str) -> Any:
     """Return a method for the object store if the name is an object's, else for the folders."""
 
-    def call(self: _ByName, database: str, folder: str, name: str, *more: Any) -> Any:
+    def call(self: TwoStores, database: str, folder: str, name: str, *more: Any) -> Any:
         is_object = name.startswith(OBJECT_PREFIX)
-        storage: Any = self.objects if is_object else super(_ByName, self)
+        storage: Any = self.objects if is_object else super(TwoStores, self)
         return getattr(storage, method)(database, folder, name, *more)
 
     return call
 
 
-class _ByName(Storage):
+class TwoStores(Storage):
+    """The root, to which new content is written, and the second store, which is read, too."""
+
     write, writer, open_file = _by_name("write"), _by_name("writer"), _by_name("open_file")
     load, exists, unlink = _by_name("load"), _by_name("exists"), _by_name("unlink")
     put_aside = _by_name("put_aside")
-
-
-class TwoStores(_ByName):
-    """The root, to which new content is written, and the second store, which is read, too."""
-
     read_share, readers = ObjectStorage.read_share, ObjectStorage.readers
 
     def __init__(self, root: Storage, second: Storage) -> None:
@@ -57,10 +54,3 @@ class TwoStores(_ByName):
         """Close both stores."""
         for store in self.stores:
             store.close()
-
-
-class _TwoSession(_ByName, Session):
-    pass
-
-
-TwoStores.session_type = _TwoSession
