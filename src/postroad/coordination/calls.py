@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -68,12 +69,8 @@ def pass_arrays(connection: Connection) -> None:
 
 def read_exactly(cursor: psycopg.AsyncCursor[Any]) -> None:
     """Make the cursor read JSON numbers that have a fraction as Decimal instead of float."""
-    set_json_loads(_load_exactly, cursor)
+    set_json_loads(partial(json.loads, parse_float=Decimal, parse_int=_integer), cursor)
 
 
-def _load_exactly(text: str | bytes) -> Any:
-    return json.loads(
-        text,
-        parse_float=Decimal,
-        parse_int=lambda digits: (int if len(digits) < MAX_INTEGER_DIGITS else Decimal)(digits),
-    )
+def _integer(digits: str) -> int | Decimal:
+    return (int if len(digits) < MAX_INTEGER_DIGITS else Decimal)(digits)

@@ -16,7 +16,8 @@ from postroad.bus.polling import CHANNEL as BUS_CHANNEL
 from postroad.bus.reconnect import TRANSIENT
 from postroad.bus.session import run_async
 from postroad.coordination.service import PollingService
-from postroad.postgres.calls import Connection
+from postroad.errors import PostroadError
+from postroad.postgres.calls import Connection, value
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +48,10 @@ class Inbox(PollingService):
     async def work(self, connection: Connection) -> bool:
         """Take a batch; return whether there may be more."""
         try:
-            cursor = await connection.execute(
-                self._many.encode(), (*self._parameters, BATCH_MESSAGES)
-            )
-            row = await cursor.fetchone()
-            count = int(row[0]) if row else 0
+            count = int(await value(connection, self._many, *self._parameters, BATCH_MESSAGES))
         except TRANSIENT:
             raise
-        except psycopg.Error as failure:
+        except (psycopg.Error, PostroadError) as failure:
             logger.warning("batch_refused", extra={"service": self.name, "reason": str(failure)})
             count = await self._one_by_one(connection)
         return count > 0

@@ -109,9 +109,8 @@ class Reader(PollingService):
         """Take the first snapshot if this Reader is new, and announce it to the Coordinator."""
         calls.pass_arrays(connection)
         await call(connection, "coordination.configure_reader", *self._settings)
-        cursor = await connection.execute(calls.CURSOR)
-        row = await cursor.fetchone()
-        if row is not None and row[0] == 0 and not row[2]:
+        found = await run(connection.cursor(), calls.CURSOR)
+        if found and found[0][0] == 0 and not found[0][2]:
             await self._take_snapshot()
         await call(connection, "coordination.announce")
 
@@ -146,11 +145,11 @@ class Reader(PollingService):
         if not page.events:
             return None
         if not page.more:
-            await connection.execute(calls.STAGE, (page.text, page.afters, page.befores))
+            await run(connection.cursor(), calls.STAGE, page.text, page.afters, page.befores)
             return None
         ahead = asyncio.create_task(self._pull(writer, page.position, page.sequence))
         try:
-            await connection.execute(calls.STAGE, (page.text, page.afters, page.befores))
+            await run(connection.cursor(), calls.STAGE, page.text, page.afters, page.befores)
         except BaseException:
             # Not a task group, which would wrap the error: the caller handles it by its class.
             ahead.cancel()

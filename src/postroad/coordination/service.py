@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import psycopg
-
 from postroad.bus import calls as bus_calls
 from postroad.bus.session import run_async
 from postroad.coordination.errors import CoordinationError
 from postroad.postgres.calls import Connection, call
 from postroad.postgres.connected_service import ConnectedService
-from postroad.postgres.errors import raised_by
 from postroad.postgres.listen import ListenHub, Notice
 from postroad.service import Service
 
@@ -81,14 +78,9 @@ class PollingService(ConnectedService):
                 self._prepared = connection
                 self.announce_ready()
             again = await self.work(connection)
-        except (CoordinationError, psycopg.Error) as failure:
-            own = (
-                raised_by(CoordinationError, failure)
-                if isinstance(failure, psycopg.Error)
-                else failure
-            )
-            if own is not None and not own.retryable:
-                self._report_failure(own)
+        except CoordinationError as failure:
+            if not failure.retryable:
+                self._report_failure(failure)
             raise
         self.signals.emit("worked", again)
         if not again:
