@@ -244,14 +244,7 @@ async def coordination(work: Work) -> None:
         for service in (
             *bridges,
             Coordinator(coordinator, ask=quick, watch_interval=quick),
-            Reader(
-                reader,
-                writer,
-                repeat=quick,
-                poll_interval=SHORT,
-                snapshot=False,
-                checks=[refuse],
-            ),
+            Reader(reader, writer, repeat=quick, checks=[refuse]),
         ):
             await stack.enter_async_context(service)
         # An event that is published before the Reader is known is not for its vote.
