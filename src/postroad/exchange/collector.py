@@ -32,19 +32,16 @@ class Collector(Upkeep):
 
     def __init__(self, settings: ExchangeSettings, mover: Mover, objects: ObjectStorage) -> None:
         self._interval = settings.retention_interval.total_seconds()
-        super().__init__("exchange object store", mover, min(self._interval, 1.0), self._round)
+        seconds = min(self._interval, 1.0)
+        super().__init__("exchange object store", mover, seconds, self._work, "store_not_marked")
         self._objects = objects
         self._settings = settings
         self._due = time.monotonic() + self._interval
         self._marked_at: float | None = None
         self._collect_after = 0.0
 
-    async def _round(self) -> None:
-        """Mark the store and collect objects when they are due, on the server that sweeps."""
-        if self._journal.is_sweeper:
-            await self.attempt("store_not_marked", self._work)
-
     async def _work(self) -> None:
+        """Mark the store and collect objects when they are due."""
         await self._mark()
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + self._interval

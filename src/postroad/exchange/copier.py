@@ -36,16 +36,11 @@ class Copier(Upkeep):
     """Copies page by page until nothing is left in the second store; then checks at intervals."""
 
     def __init__(self, settings: ExchangeSettings, mover: Mover) -> None:
-        super().__init__("exchange migration", mover, 1.0, self._round)
+        super().__init__("exchange migration", mover, 1.0, self._copy_page, "files_not_copied")
         self._page_seconds = PAGE / settings.copies_per_second
         self._idle_seconds = INTERVALS * settings.sweep_interval.total_seconds()
         # Of this scan of all rows: the last number, and how many were copied.
         self._after = self._count = 0
-
-    async def _round(self) -> None:
-        self.seconds = 1.0
-        if self._journal.is_sweeper:
-            await self.attempt("files_not_copied", self._copy_page)
 
     async def _copy_page(self) -> None:
         """Copy the next page. A file that was just moved fails, and is copied by the next scan."""

@@ -59,23 +59,34 @@ FULL_BYTES, FULL_PART = 16 << 20, 0.01
 class Upkeep(Service):
     """Background work of a server; the next round repeats what failed.
 
-    There is a pause of `seconds` before each round.
+    There is a pause of `seconds` before each round; a round may change the next one. With an
+    `event`, as which its failures are logged, only the server that sweeps does it.
     """
 
     def __init__(
-        self, name: str, mover: Mover, seconds: float, do_round: Callable[[], Awaitable[None]]
+        self,
+        name: str,
+        mover: Mover,
+        seconds: float,
+        do_round: Callable[[], Awaitable[None]],
+        event: str | None = None,
     ) -> None:
         super().__init__(name)
         self._mover = mover
         self._journal = mover.journal
-        self.seconds = seconds
+        self.seconds = self._usual_seconds = seconds
         self._do_round = do_round
+        self._event = event
 
     async def run(self) -> None:
         """Work in rounds until it is stopped."""
         self.announce_ready()
         while not await self.pause(self.seconds):
-            await self._do_round()
+            self.seconds = self._usual_seconds
+            if self._event is None:
+                await self._do_round()
+            elif self._journal.is_sweeper:
+                await self.attempt(self._event, self._do_round)
 
     async def attempt(
         self, event: str, work: Callable[[], Awaitable[object]], level: int = logging.WARNING

@@ -53,15 +53,10 @@ class Routes(Upkeep):
     """Carries messages along every route until it is stopped."""
 
     def __init__(self, mover: Mover) -> None:
-        super().__init__("exchange routes", mover, POLL_SECONDS, self._round)
-
-    async def _round(self) -> None:
-        """Serve each route on the server that sweeps; pause while nothing is due."""
-        self.seconds = POLL_SECONDS
-        if self._journal.is_sweeper:
-            await self.attempt("routes_wait", self._carry_all)
+        super().__init__("exchange routes", mover, POLL_SECONDS, self._carry_all, "routes_wait")
 
     async def _carry_all(self) -> None:
+        """Serve each route; pause while nothing is due."""
         for route in await self._journal.rows(ROUTES):
             carry = self._carry_in if route["direction"] == "in" else self._carry_out
             try:
