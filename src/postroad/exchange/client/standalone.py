@@ -153,9 +153,6 @@ class _Logged(contextlib.suppress):
         return super().__exit__(kind, error, traceback)
 
 
-# Files and replies.
-
-
 def stored_json(body: Any) -> bytes:
     """Return a JSON value as the exchange stores it, byte for byte."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -340,8 +337,6 @@ def _moment(text: str) -> float:
         raise NotAnswered(f"invalid timestamp: {text!r}") from None
 
 
-# The ERP's database: one class per engine, with the same operations.
-
 TABLE = (
     "create table exchange_marker (process_id varchar(64) not null primary key,"
     " database_id varchar(64) not null, outcome varchar(10) not null, marker_seq bigint,"
@@ -356,17 +351,17 @@ INSERT = (
 
 
 class _Session:
-    """A DB-API connection; `?` stands for a parameter.
+    """A DB-API connection of the ERP's database; `?` stands for a parameter.
 
     Each engine adds these operations:
 
     is_idle()            whether no transaction is open
-    has_table()          whether the marker table exists
+    table_query          finds a row if the marker table exists
     kind_of(error)       what the error of an insert means: exists, ended, locked or other
     begin(purpose)       begin a transaction to `work`, `read` only, or `probe` with a short wait
     guard(block, …)      tag the transaction, so that its outcome can be found later; repeatable
     is_same(block)       whether the transaction is the tagged one; raises if it has failed
-    open_flag()          expression with one parameter, the block: 0 in its transaction, else null
+    open_flag            expression with one parameter, the block: 0 in its transaction, else null
     was_committed(block) in a later transaction: whether the tagged one committed; None: unknown
     """
 
@@ -407,6 +402,9 @@ class _Session:
 
 
 class _Sqlite(_Session):
+    table_query = "select 1 from sqlite_master where name = 'exchange_marker'"
+    open_flag = "(select 0 from exchange_block where id = ?)"
+
     def is_idle(self) -> bool:
         # With autocommit=False (Python 3.12) the driver always keeps a transaction open.
         return self._is_implicit or not self.connection.in_transaction
@@ -414,9 +412,6 @@ class _Sqlite(_Session):
     @property
     def _is_implicit(self) -> bool:
         return getattr(self.connection, "autocommit", None) is False
-
-    def has_table(self) -> bool:
-        return bool(self.execute("select 1 from sqlite_master where name = 'exchange_marker'"))
 
     def kind_of(self, error: Exception) -> str:
         if "NOT NULL" in str(error) or "exchange_block" in str(error):
@@ -445,9 +440,6 @@ class _Sqlite(_Session):
     def is_same(self, block: str) -> bool:  # noqa: ARG002
         return self._releases(self.execute)
 
-    def open_flag(self) -> str:
-        return "(select 0 from exchange_block where id = ?)"
-
     def was_committed(self, block: str) -> bool | None:
         table = self.execute("select 1 from sqlite_temp_master where name = 'exchange_block'")
         found = table and self.execute("select 1 from exchange_block where id = ?", (block,))
@@ -467,6 +459,8 @@ KINDS_POSTGRES = {
 class _Postgres(_Session):
     """A connection of psycopg. No tag has to be removed: the next transaction overwrites it."""
 
+    table_query = "select 1 where to_regclass('exchange_marker') is not null"
+    open_flag = "case current_setting('postroad.block_open', true) when ? then 0 end"
     status: str | None = None
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -478,9 +472,6 @@ class _Postgres(_Session):
 
     def is_idle(self) -> bool:
         return int(self.connection.info.transaction_status) == 0
-
-    def has_table(self) -> bool:
-        return bool(self.execute("select 1 where to_regclass('exchange_marker') is not null"))
 
     def kind_of(self, error: Exception) -> str:
         return KINDS_POSTGRES.get(getattr(error, "sqlstate", None) or "", "other")
@@ -497,9 +488,6 @@ class _Postgres(_Session):
 
     def is_same(self, block: str) -> bool:
         return self._has_setting("open", block)
-
-    def open_flag(self) -> str:
-        return "case current_setting('postroad.block_open', true) when ? then 0 end"
 
     def was_committed(self, block: str) -> bool | None:
         return self._has_setting("committed", block)
@@ -523,6 +511,9 @@ NULL_FIREBIRD = 335544347
 
 
 class _Firebird(_Session):
+    table_query = "select 1 from rdb$relations where rdb$relation_name = 'EXCHANGE_MARKER'"
+    open_flag = "(select 0 from exchange_marker where process_id = ?)"
+
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self._probe: Any = None
@@ -530,10 +521,6 @@ class _Firebird(_Session):
 
     def is_idle(self) -> bool:
         return not self.connection.main_transaction.is_active()
-
-    def has_table(self) -> bool:
-        query = "select 1 from rdb$relations where rdb$relation_name = 'EXCHANGE_MARKER'"
-        return bool(self.execute(query))
 
     def kind_of(self, error: Exception) -> str:
         # With NO WAIT the key of an uncommitted row counts as a violation, too.
@@ -562,9 +549,6 @@ class _Firebird(_Session):
 
     def is_same(self, block: str) -> bool:  # noqa: ARG002
         return self._releases(self.connection.execute_immediate)
-
-    def open_flag(self) -> str:
-        return "(select 0 from exchange_marker where process_id = ?)"
 
     def was_committed(self, block: str) -> bool | None:
         # Without the marker table a commit leaves no trace that could be checked.
@@ -618,7 +602,7 @@ def _now(days: float = 0.0) -> str:
 
 def _has_table(session: Any) -> bool:
     session.begin("read")
-    is_there = bool(session.has_table())
+    is_there = bool(session.execute(session.table_query))
     session.rollback()
     return is_there
 
@@ -648,7 +632,7 @@ def write_marker(session: Any, process: str, database: str, block: str) -> None:
     `prepare`, the insert violates the column's not-null constraint.
     """
     ((highest,),) = session.execute(HIGHEST, (database,))
-    values = f"(?, ?, 'COMMITTED', ?, ?, {session.open_flag()})"
+    values = f"(?, ?, 'COMMITTED', ?, ?, {session.open_flag})"
     session.execute(INSERT + values, (process, database, (highest or 0) + 1, _now(), block))
 
 
@@ -712,9 +696,6 @@ def clean(session: Any, days: float) -> None:
     session.execute(statement, (_now(-days),))
 
 
-# The calls over HTTP.
-
-
 class Exchange:
     """The exchange over HTTP. Safe to share between threads.
 
@@ -741,8 +722,6 @@ class Exchange:
         self._token = token
         handlers = [urllib.request.HTTPSHandler(context=context)] if context else []
         self._opener = urllib.request.build_opener(*handlers)
-
-    # Senders and recipients.
 
     def send(
         self,
@@ -856,8 +835,6 @@ class Exchange:
         with _Logged(f"process {process}: {call} was not reported", logging.WARNING):
             self._call("POST", path, {"error": error[:1000]}, patience=self.patience / 4)
 
-    # All calls of a process in one block.
-
     def process(
         self,
         database: str,
@@ -893,8 +870,6 @@ class Exchange:
             outcomes[process] = settle_process(session, process, database)
             self.resolve(process, outcomes[process])
         return outcomes
-
-    # One call.
 
     @staticmethod
     def _path(process: str, what: str) -> str:
@@ -988,9 +963,6 @@ def _refusal(error: urllib.error.HTTPError) -> ExchangeClientError:
         after = error.headers.get("Retry-After", "")
         return NotAnswered(message, retry_after=float(after) if after.isdigit() else None)
     return Refused(message, status=error.code, problem=problem)
-
-
-# The block of a process.
 
 
 @dataclass
