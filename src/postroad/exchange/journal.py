@@ -21,7 +21,7 @@ class ExchangeJournal(Journal):
 
     def __init__(self, dsn: str, *, is_pooled: bool = False) -> None:
         super().__init__(dsn, "exchange", connections=CONNECTIONS, is_pooled=is_pooled)
-        # The generation of the server, and whether this server sweeps; see `exchange.tick`.
+        # The generation of the server, and whether it sweeps; see `exchange.report_running`.
         self.epoch = 0
         self.is_sweeper = False
 

@@ -21,7 +21,7 @@ from psycopg.types.json import Jsonb
 from postroad.errors import PostroadError
 from postroad.exchange import errors
 from postroad.exchange.content import digest_of
-from postroad.exchange.journal import NOW, ExchangeJournal
+from postroad.exchange.journal import NOW
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.operations import judge
@@ -29,7 +29,7 @@ from postroad.exchange.reader import Wanted, read_inline_many
 from postroad.settings.exchange import ExchangeSettings
 
 if TYPE_CHECKING:
-    from postroad.exchange.web.models import Choose, Prepare, Start
+    from postroad.exchange.web.models import Prepare, Start
 
 FIND = "select p.database_id, p.client_id from exchange.process p where p.id = %s"
 
@@ -76,11 +76,6 @@ class Processes:
     # The database and the owner of recent processes.
     _owners: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    @property
-    def journal(self) -> ExchangeJournal:
-        """The journal of the server."""
-        return self.mover.journal
-
     async def start(self, client: str, recipient: str, given: Start) -> dict[str, Any]:
         """API_1. Returns the protocol's answer."""
         for _ in range(MAX_PICKS):
@@ -92,14 +87,14 @@ class Processes:
             if answer["status"] != "STARTED" or not is_new or answer["process"]["files"]:
                 return answer
             # All files of the process are corrupt: it is ended, and the next files are picked.
-            await self.journal.decide("end_empty", NOW, answer["process"]["id"])
+            await self.mover.journal.decide("end_empty", NOW, answer["process"]["id"])
         return self._idle(None)
 
     async def _start_once(self, client: str, recipient: str, given: Start) -> dict[str, Any]:
         if not given.resolved:
             self.mover.storage.refuse_when_full()
         max_files, max_bytes = self.settings.max_files, self.settings.max_bytes
-        answer = await self.journal.decide(
+        answer = await self.mover.journal.decide(
             "start_process",
             NOW,
             *(client, given.database, recipient, given.attempt),
@@ -123,7 +118,7 @@ class Processes:
             except errors.ExchangeError:
                 # Its folders cannot be used: the attempt may be repeated, no message has failed.
                 if is_new:
-                    await self.journal.decide("end_empty", NOW, process["id"])
+                    await self.mover.journal.decide("end_empty", NOW, process["id"])
                 raise
             answer["process"] = await self._handed(process, is_new)
             answer["is_torn"] = len(answer["process"]["files"]) < len(process["files"])
@@ -161,16 +156,6 @@ class Processes:
             if fact["size"] <= limit:
                 budget -= fact["size"]
         return wanted
-
-    async def choose(self, client: str, process: str, given: Choose) -> dict[str, Any]:
-        """API_2. Returns OK or CANCELLED."""
-        parameters = NOW, client, process, given.files, given.reason, given.delay
-        answer = await self.journal.decide("choose_files", *parameters)
-        verdict = judge(answer, process)
-        if moves := Move.planned(answer):
-            # Files that were refused too often are parked.
-            await self.mover.follow(moves)
-        return verdict
 
     async def prepare(self, client: str, process: str, given: Prepare) -> dict[str, Any]:
         """API_3. Returns OK or CANCELLED; replies are durable before it does."""
@@ -221,7 +206,7 @@ class Processes:
         used = set(temporaries)
         try:
             try:
-                answer = await self.journal.decide(function, *parameters)
+                answer = await self.mover.journal.decide(function, *parameters)
             except BaseException as failure:
                 if errors.was_refused(failure):
                     used = set()
@@ -251,7 +236,7 @@ class Processes:
         error: str | None = None,
     ) -> dict[str, Any]:
         """API_4, API_5, API_6, resolve, release: record the outcome, then move the files."""
-        answer = await self.journal.decide(
+        answer = await self.mover.journal.decide(
             "end_process", NOW, call, client, process, outcome, error
         )
         verdict = judge(answer, process)
@@ -266,7 +251,7 @@ class Processes:
 
     async def shown(self, process: str) -> dict[str, Any]:
         """Return a process with its history, as the journal has it. Raises ProcessNotFound."""
-        found: dict[str, Any] | None = await self.journal.call("process_shown", process)
+        found: dict[str, Any] | None = await self.mover.journal.call("process_shown", process)
         if found is None:
             raise errors.ProcessNotFound("there is no such process")
         return found
@@ -274,7 +259,7 @@ class Processes:
     async def find(self, process: str) -> tuple[str, str] | None:
         """Return the database and the owner of a process, None if there is no such process."""
         if process not in self._owners:
-            rows = await self.journal.rows(FIND, process) if is_process_id(process) else ()
+            rows = await self.mover.journal.rows(FIND, process) if is_process_id(process) else ()
             if not rows:
                 return None
             self._remember(process, rows[0]["database_id"], rows[0]["client_id"])

@@ -74,7 +74,9 @@ class Root:
             try:
                 # The first server names the folder while no other server can start.
                 if try_lock(self._lock):
-                    self._name()
+                    if self.root_name() is None:
+                        named = json.dumps({"root": str(uuid.uuid4())})
+                        replace_file(self.root / ".root.json", named, 0o640)
                     self.is_new = not any(self.root.glob("*/"))
                 fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError as held:
@@ -109,11 +111,6 @@ class Root:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _name(self) -> None:
-        if self.root_name() is not None:
-            return
-        replace_file(self.root / ".root.json", json.dumps({"root": str(uuid.uuid4())}), 0o640)
 
     def _refuse_network(self) -> None:
         best, kind = "", ""

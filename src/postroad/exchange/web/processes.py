@@ -30,7 +30,7 @@ WRITE_BYTES = 1 << 20
 
 def add_processes(call: Endpoints, processes: Processes) -> None:
     """Add the calls of processes."""
-    mover, journal = processes.mover, processes.journal
+    mover, journal = processes.mover, processes.mover.journal
 
     async def end(how: Call, caller: Caller, id: str, given: Ended | None = None) -> Response:
         error = given.error if given else None
@@ -69,7 +69,13 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
         """API_2: name the files that will be processed; the others are handed out again later."""
         if not is_process_id(id):
             return answer(CANCELLED)
-        return answer(await processes.choose(caller.id, id, given))
+        parameters = NOW, caller.id, id, given.files, given.reason, given.delay
+        found = await journal.decide("choose_files", *parameters)
+        verdict = judge(found, id)
+        if moves := Move.planned(found):
+            # Files that were refused too often are parked.
+            await mover.follow(moves)
+        return answer(verdict)
 
     stored = "/{id}/replies/{name}", Stored, 403, 409, *BODY, 507
 
