@@ -30,12 +30,24 @@ def test_each_payload_type_comes_back_unchanged(connection: Connection, payload:
     assert got == [read] * 3
 
 
+@pytest.mark.parametrize("kind", ["text", "varchar", "unknown"])
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_a_text_is_read_as_the_payload_of_the_queue(connection: Connection, payload: str) -> None:
+def test_a_text_is_read_as_the_payload_of_the_queue(
+    connection: Connection, payload: str, kind: str
+) -> None:
     _, read = PAYLOADS[payload]
     connection.execute("select mbus.create_queue('q', payload => %s::regtype)", (payload,))
-    connection.execute("select mbus.post('q', %s::text)", (read,))
+    connection.execute(f"select mbus.post('q', %s::{kind})".encode(), (read,))
     assert one(connection, "select data::text from mbus.consume_q_by_default()") == read
+
+
+@pytest.mark.parametrize("kind", ["text", "varchar", "unknown"])
+def test_a_text_of_any_type_is_posted_to_a_temporary_queue(
+    connection: Connection, kind: str
+) -> None:
+    name = one(connection, "select mbus.create_temporary_queue()")
+    connection.execute(f"select mbus.post(%s, 'a=>1'::{kind})".encode(), (name,))
+    assert one(connection, "select data -> 'a' from mbus.consume_temporary(%s)", name) == "1"
 
 
 @pytest.mark.parametrize("queue", ["hstore", "jsonb", "bytea"])

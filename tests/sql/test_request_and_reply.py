@@ -81,6 +81,16 @@ def test_any_payload_asks_and_answers(connection: Connection, payload: str) -> N
     )
 
 
+@pytest.mark.parametrize("kind", ["text", "varchar", "unknown"])
+def test_an_answer_may_be_a_text_of_any_type(connection: Connection, kind: str) -> None:
+    connection.execute("select mbus.create_queue('q', payload => 'text')")
+    connection.execute("select mbus.request('q', 'question')")
+    connection.execute(
+        f"select mbus.reply(headers, 'answer'::{kind}) from mbus.consume_q_by_default()".encode()
+    )
+    assert rows(connection, "select payload, data_text from mbus.replies()") == [("text", "answer")]
+
+
 def test_many_answers_at_once(live: str, connect: Connect) -> None:
     client, other, worker = (connect(live, autocommit=True) for _ in range(3))
     asked = [ask(client, number) for number in range(3)]

@@ -12,7 +12,7 @@ declare
     consume_temporary_text,consume_temporary_bytea,clear_tempq,request,trace_headers,trace_headers_of,follow_trace,reply_queue,replies,reply,
     replyn_hstore,replyn_jsonb,replyn_text,replyn_bytea,dyn_consume,create_saga,cancel_saga,abort_saga,schedule,unschedule,report_worker,
     pause_schedule,resume_schedule,run_now,next_run,_check_post,_check_dispatch,_is_temporary,_check_temporary_consumer,_post_temporary,_ask,
-    _longest,_check_interval,_show,_claim,_claim_ready,_select,_check_statement,_read,_refuse_payload}';
+    _longest,_check_interval,_type_of,_show,_claim,_claim_ready,_select,_check_statement,_read,_refuse_payload}';
   v_views constant text[] := '{queues,consumers,status,workers,measures,handling}';
   -- These views show payloads.
   v_views_for_admin constant text[] := '{dead,dead_originals,followers,saga_list,saga_status,schedules,schedule_run,replays}';

@@ -34,38 +34,29 @@ end $$;
 -- Other headers are delivered unchanged.
 -- Errors: MB001, MB009 foreign iid, MB010 duplicate iid, MB011 payload, MB012 argument, MB013 role.
 create or replace function mbus.post(
-  qname text, data text, headers hstore default null, properties hstore default null,
+  qname text, data anycompatible, headers hstore default null, properties hstore default null,
   delayed_until timestamptz default null, expires timestamptz default null, iid text default null) returns text
 language plpgsql set search_path from current as $$
 declare
   v_payload constant text := mbus._check_post(qname);
-  v_iid     text;
-begin
-  if v_payload is null then
-    return mbus._post_temporary(qname, 'text', data, headers, properties, delayed_until, expires, iid);
-  end if;
-  execute format('select mbus.%I(mbus._read($1, null::%s), $2, $3, $4, $5, $6)', 'post_' || qname, v_payload)
-    into v_iid using data, headers, properties, delayed_until, expires, iid;
-  return v_iid;
-end $$;
-
-create or replace function mbus.post(
-  qname text, data anyelement, headers hstore default null, properties hstore default null,
-  delayed_until timestamptz default null, expires timestamptz default null, iid text default null) returns text
-language plpgsql set search_path from current as $$
-declare
-  v_payload constant text := mbus._check_post(qname);
-  v_given   constant text := pg_typeof(data)::text;
+  v_given   constant text := mbus._type_of(pg_typeof(data));
   v_iid     text;
 begin
   if v_payload is null then
     return mbus._post_temporary(qname, v_given, data::text, headers, properties, delayed_until, expires, iid);
   end if;
-  if v_payload <> v_given then perform mbus._refuse_payload(qname, v_payload, v_given); end if;
-  execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
+  if v_given not in ('text', v_payload) then perform mbus._refuse_payload(qname, v_payload, v_given); end if;
+  execute format('select mbus.%I(%s, $2, $3, $4, $5, $6)', 'post_' || qname,
+                 case v_given when v_payload then '$1' else format('mbus._read($1::text, null::%s)', v_payload) end)
     into v_iid using data, headers, properties, delayed_until, expires, iid;
   return v_iid;
 end $$;
+
+-- The name of a type; text for each type of strings.
+create or replace function mbus._type_of(p_type regtype) returns text
+language sql stable set search_path from current as $$
+  select case t.typcategory when 'S' then 'text' else p_type::text end from pg_type t where t.oid = p_type
+$$;
 
 -- Converts a text to the type of a payload; invalid text raises MB011.
 create or replace function mbus._read(p_text text, p_type anyelement) returns anyelement

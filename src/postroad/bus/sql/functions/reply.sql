@@ -4,14 +4,7 @@
 -- Errors: MB012 if the message is not a request.
 
 create or replace function mbus.reply(
-  request hstore, data text, headers hstore default null, properties hstore default null) returns text
-language plpgsql security definer set search_path from current as $$
-begin
-  return (mbus._reply(array[request], array[data], headers, properties))[1];
-end $$;
-
-create or replace function mbus.reply(
-  request hstore, data anyelement, headers hstore default null, properties hstore default null) returns text
+  request hstore, data anycompatible, headers hstore default null, properties hstore default null) returns text
 language plpgsql security definer set search_path from current as $$
 begin
   return (mbus._reply(array[request], array[data], headers, properties))[1];

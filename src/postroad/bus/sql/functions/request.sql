@@ -31,15 +31,7 @@ end $$;
 -- the temporary queue reply_to.
 -- Errors: as mbus.post; MB012 timeout, reply_to.
 create or replace function mbus.request(
-  qname text, data text, headers hstore default null, properties hstore default null,
-  timeout interval default '5 seconds', reply_to text default null) returns text
-language plpgsql set search_path from current as $$
-begin
-  return mbus.post(qname, data, mbus._ask(headers, timeout, reply_to), properties, null, mbus.now() + timeout);
-end $$;
-
-create or replace function mbus.request(
-  qname text, data anyelement, headers hstore default null, properties hstore default null,
+  qname text, data anycompatible, headers hstore default null, properties hstore default null,
   timeout interval default '5 seconds', reply_to text default null) returns text
 language plpgsql set search_path from current as $$
 begin

@@ -13,7 +13,7 @@ end $$;
 create or replace function mbus._load(p_parcel mbus.parcel, p_data anyelement) returns mbus.parcel
 language plpgsql stable set search_path from current as $$
 begin
-  case pg_typeof(p_data)::text
+  case mbus._type_of(pg_typeof(p_data))
     when 'hstore' then p_parcel.data_hstore := p_data;
     when 'jsonb' then p_parcel.data_jsonb := p_data;
     when 'text' then p_parcel.data_text := p_data;
