@@ -29,16 +29,19 @@ create or replace function mbus._branches(p_template text, p_queue mbus.queue, p
 language sql stable set search_path from current as $$
   select string_agg(
     mbus._fill(p_template, v.values || jsonb_build_object('ahead', case
-      when p_template = 'take_cell' and p_consumer.contract = 'cursor' then mbus._fill('take_ahead', v.values) end)),
+      when p_template = 'take_cell' and p_consumer.contract = 'cursor' and not k.is_lease then mbus._fill('take_ahead', v.values) end)),
     e'\n' order by l.lane, s.slot)
   from generate_series(0, p_queue.slots - 1::bigint) s(slot) cross join unnest(p_queue.lanes) l(lane)
+  cross join (select coalesce((p_values ->> 'is_lease')::boolean, false) as is_lease) k
   cross join lateral (select s.slot + p_queue.slots * (array_position('{normal,high,low}', l.lane) - 1) as cell,
                              mbus._log_name(p_queue, l.lane, s.slot) as log,
                              mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) as ready) n
   cross join lateral (
     select p_values || jsonb_build_object(
       'cell',  n.cell,
-      'token_part', (p_consumer.id & 255) * 1024 + n.cell,
+      'removal', case when k.is_lease then format(
+        e'update mbus.%I s\n          set token = nextval(''mbus.lease_token'') * 262144 + %s, leased_until = v_until    -- see mbus._claims',
+        n.ready, (p_consumer.id & 255) * 1024 + n.cell) else format('delete from mbus.%I s', n.ready) end,
       'log',   quote_ident(n.log),
       'ready', quote_ident(n.ready),
       'hint',  quote_ident(n.ready || '$hint'),
@@ -48,10 +51,10 @@ language sql stable set search_path from current as $$
       'lateral', case p_queue.mode when 'fanout' then format(
         e'\n            cross join lateral (select e.expires, e.headers from mbus.%I e where e.id = r.id offset 0) l', n.log) end,
       'returned', 's.id, s.origin' || case p_queue.mode when 'direct'
-        then ', s.added, s.expires, s.headers, s.properties, s.trail, s.data' else '' end,
-      'holder', case p_queue.mode when 'direct' then 'g' else 'd' end,
+        then ', s.added, s.expires, s.headers, s.properties, s.trail, s.data' else '' end || case when k.is_lease then ', s.token' else '' end,
+      'leased', case when k.is_lease then format(', %s.token, mbus._attempts(g.trail) + 1, v_until', case p_queue.mode when 'direct' then 'g' else 'd' end) end,
       'taken', case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', n.log) end,
-      'note_taken', case when p_values ->> 'returns' <> 'setof mbus.parcel' then mbus._fill('note_taken', p_values || jsonb_build_object(
+      'note_taken', case when p_values ->> 'returns' <> 'setof mbus.parcel' and not k.is_lease then mbus._fill('note_taken', p_values || jsonb_build_object(
         'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)', n.log) end)) end,
       'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot) end,
       'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end) as values) v
@@ -207,7 +210,7 @@ declare
     where l.consumer_id = p_consumer.id and (not v_is_parcel or p_queue.has_groups or p_queue.has_waiters));
   v_has_key   constant boolean := v_limit.key is not null and not p_queue.has_groups;
   v_values constant jsonb := p_values || jsonb_build_object(
-    'function', p_prefix || p_queue.name || '_by_' || p_consumer.name,
+    'is_lease', v_is_lease, 'function', p_prefix || p_queue.name || '_by_' || p_consumer.name,
     'declared', concat(
       case when v_has_key then e'  v_chosen     bigint[];\n' end,
       case when v_is_lease then e'  v_until      constant timestamptz := v_now\n    + case when ttl > interval ''0'' and ttl < interval ''1 year'' then ttl else mbus._check_ttl(ttl) end;\n' end,
@@ -234,7 +237,7 @@ begin
       'hint', quote_ident(mbus._ready_name(p_queue, p_consumer.name, 'normal', 0) || '$hint'),
       'note_retries', case when not v_is_parcel then format(e'  perform mbus._note_taken(v_retries, %s);\n', p_consumer.id) end)) end,
     'slot', mbus._fill(v_kind || '_slot', v_values || jsonb_build_object('branches',
-      mbus._branches(case when v_is_lease then 'lease_cell' else v_kind || '_cell' end, p_queue, p_consumer, v_values)))));
+      mbus._branches(v_kind || '_cell', p_queue, p_consumer, v_values)))));
 end $$;
 
 -- True if a selector may read the headers, by name or because it uses the whole row.  Only these selectors get the headers as delivered,

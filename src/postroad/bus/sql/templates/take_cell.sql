@@ -3,12 +3,12 @@
         continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
         return query
         with gone as (
-          delete from mbus.{ready} s
+          {removal}
           where s.ctid = any (array(
             select r.ctid from mbus.{ready} r{lateral}
             where r.id >= v_hint and r.token is null and ({message}.expires is null or {message}.expires > v_now)
               and {message}.headers -> 'group' is null{chosen}    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning {returned})
-        select {output}
+        select {output}{leased}
         from {taken} {note_taken}order by g.id;{ahead}
