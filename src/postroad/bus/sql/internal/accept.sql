@@ -48,7 +48,14 @@ declare
 begin
   select * into v_queue from mbus.queue where id = p_queue_id;
   parcel := p_parcel;
-  if v_is_unique then p_delayed_until := mbus._check_unique(p_parcel, p_delayed_until); end if;
+  if v_is_unique then
+    if p_parcel.headers -> 'unique_key' is null
+       or p_parcel.headers ? 'debounce' and (p_delayed_until is not null or p_parcel.headers ? 'consume_after') then
+      raise exception 'debounce needs a unique_key, and excludes delayed_until and consume_after'
+        using errcode = 'MB012', hint = 'Name what is debounced in the header unique_key.';
+    end if;
+    p_delayed_until := coalesce(p_delayed_until, p_parcel.added + mbus._interval('debounce', p_parcel.headers -> 'debounce'));
+  end if;
   perform mbus._check_expiry(p_delayed_until, p_parcel.expires);
   if p_iid is not null then
     select * into v_back from mbus._reserved(v_queue, p_iid);
@@ -117,18 +124,6 @@ begin
     select v_queue.id, p_delayed_until, (parcel).*;
     parcel := null;
   end if;
-end $$;
-
--- When a message with a unique_key is due: later by its header debounce.
-create or replace function mbus._check_unique(p_parcel mbus.parcel, p_delayed_until timestamptz) returns timestamptz
-language plpgsql immutable set search_path from current as $$
-begin
-  if p_parcel.headers -> 'unique_key' is null
-     or p_parcel.headers ? 'debounce' and (p_delayed_until is not null or p_parcel.headers ? 'consume_after') then
-    raise exception 'debounce needs a unique_key, and excludes delayed_until and consume_after'
-      using errcode = 'MB012', hint = 'Name what is debounced in the header unique_key.';
-  end if;
-  return coalesce(p_delayed_until, p_parcel.added + mbus._interval('debounce', p_parcel.headers -> 'debounce'));
 end $$;
 
 -- Replaces a message that is still delayed since it was posted.  Returns false if it is not.

@@ -4,13 +4,19 @@ language sql immutable parallel safe set search_path from current as $$ select h
 create or replace function mbus._nanoseconds() returns bigint
 language sql volatile set search_path from current as $$ select (extract(epoch from mbus.now()) * 1000000000)::bigint $$;
 
--- The number of messages that open transactions hold: the sum of the numbers in their advisory locks, see mbus._hold.
-create or replace function mbus._held_open(p_consumer_id integer) returns bigint
-language sql volatile set search_path from current as $$
-  select coalesce(sum((l.objid::bigint & 2047) - 1024), 0)::bigint from pg_locks l
-  where l.locktype = 'advisory' and l.objsubid = 2 and l.database = (select d.oid from pg_database d where d.datname = current_database())
-    and l.classid::bigint = -p_consumer_id::bigint & 4294967295
-$$;
+-- The number of messages that are held: by open transactions, which is the sum of the numbers in their advisory locks, see mbus._hold, and
+-- leased.  In this order, a lease whose transaction ends between the two is counted twice rather than missed.
+create or replace function mbus._held(p_consumer_id integer) returns bigint
+language plpgsql volatile set search_path from current as $$
+declare
+  v_open constant bigint := (
+    select coalesce(sum((l.objid::bigint & 2047) - 1024), 0) from pg_locks l
+    where l.locktype = 'advisory' and l.objsubid = 2 and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.classid::bigint = -p_consumer_id::bigint & 4294967295);
+begin
+  return v_open + mbus._claimed(q, c) + (select count(*) from mbus.leased l where l.consumer_id = c.id and l.leased_until > mbus.now())
+  from mbus.consumer c join mbus.queue q on q.id = c.queue_id where c.id = p_consumer_id;
+end $$;
 
 -- Records that this transaction holds this many more messages until it ends, by a lock whose key contains the number, so that nothing
 -- remains when the session ends.  Locks of groups have positive classes.
@@ -20,12 +26,6 @@ begin
   while p_count <> 0 and not pg_try_advisory_xact_lock(-p_consumer_id, floor(random() * 1048576)::integer * 2048 + p_count + 1024) loop
   end loop;
 end $$;
-
-create or replace function mbus._held_leased(p_consumer_id integer) returns bigint
-language sql volatile set search_path from current as $$
-  select mbus._claimed(q, c) + (select count(*) from mbus.leased l where l.consumer_id = c.id and l.leased_until > mbus.now())
-  from mbus.consumer c join mbus.queue q on q.id = c.queue_id where c.id = p_consumer_id
-$$;
 
 -- The number of the p_amount messages that the consumer's rate and concurrency allow; the allowance is then used up, see mbus._return.
 -- Locks: an advisory lock of the consumer during the call only, so that no two sessions get the same allowance.  It is acquired and
@@ -44,8 +44,7 @@ begin
   begin
     perform pg_advisory_lock(mbus._limit_class(), p_consumer_id);
     if v_limit.concurrency is not null then
-      -- In this order, a lease whose transaction ends between the two is counted twice rather than missed.
-      v_free := least(v_free, v_limit.concurrency - mbus._held_open(p_consumer_id) - mbus._held_leased(p_consumer_id));
+      v_free := least(v_free, v_limit.concurrency - mbus._held(p_consumer_id));
     end if;
     if v_limit.rate is not null and v_free > 0 then
       v_now := mbus._nanoseconds();
@@ -89,7 +88,7 @@ create or replace function mbus._limited_by(p_consumer_id integer) returns text
 language sql volatile security definer set search_path from current as $$
   select case
     when pg_sequence_last_value(format('mbus.%I', 'limit$' || l.consumer_id)::regclass) > mbus._nanoseconds() - (1e9 / l.rate)::bigint then 'rate'
-    when mbus._held_open(l.consumer_id) + mbus._held_leased(l.consumer_id) >= l.concurrency then 'concurrency' end
+    when mbus._held(l.consumer_id) >= l.concurrency then 'concurrency' end
   from mbus.consumer_limit l where l.consumer_id = p_consumer_id
 $$;
 

@@ -70,18 +70,6 @@ exception when invalid_text_representation then
     using errcode = 'MB012', hint = 'It is an iid, or the text of an array of iids, such as {orders.1@k3f9q2,orders.2@k3f9q2}.';
 end $$;
 
--- Returns a queue named in consume_after, if the session's user may post to it or consume from it.  An unknown queue raises the same error
--- as a forbidden one, so that names of queues cannot be probed:  MB001 (for administrators only), MB013.
-create or replace function mbus._check_named(p_queue text) returns mbus.queue
-language plpgsql stable set search_path from current as $$
-begin
-  if not mbus._may_use(p_queue) then
-    raise exception 'user "%" may not wait for messages of queue "%"', session_user, p_queue
-      using errcode = 'MB013', hint = format('Grant role %I, or the role of one of its consumers.', mbus._post_role(p_queue));
-  end if;
-  return mbus._queue(p_queue);
-end $$;
-
 -- Blocks a message until its predecessors are done.  False if they already are.
 -- Locks: for a post under a reserved iid that others wait for, one advisory lock for all such posts, because two concurrent ones could
 -- create a cycle.
@@ -92,6 +80,7 @@ declare
   v_iids     constant text[] := mbus._predecessors(p_parcel.headers -> 'consume_after');
   v_blocked  bigint;
   v_iid      text;
+  v_name     text;
   v_before   mbus.queue;
   v_number   bigint;
   v_holders  text[] := '{}';
@@ -105,8 +94,14 @@ begin
                             data_hstore, data_jsonb, data_text, data_bytea)
   select p_queue.id, p_due_at, v_lost, (p_parcel).* returning id into v_blocked;
   foreach v_iid in array v_iids loop
-    v_before := mbus._check_named(split_part(v_iid, '.', 1));
-    v_number := mbus._number(v_before.name, v_iid);
+    v_name := split_part(v_iid, '.', 1);
+    -- An unknown queue raises the same error as a forbidden one, so that names of queues cannot be probed.
+    if not mbus._may_use(v_name) then
+      raise exception 'user "%" may not wait for messages of queue "%"', session_user, v_name
+        using errcode = 'MB013', hint = format('Grant role %I, or the role of one of its consumers.', mbus._post_role(v_name));
+    end if;
+    v_before := mbus._queue(v_name);
+    v_number := mbus._number(v_name, v_iid);
     if not v_before.has_waiters then
       perform mbus._add_feature(v_before.id, 'waiters');
       v_is_new := true;
