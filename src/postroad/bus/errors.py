@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from psycopg import errors
 
 from postroad.errors import PostroadError
 from postroad.postgres.errors import raised_by
@@ -146,24 +147,17 @@ class TransactionOwned(BusError, kind="usage"):
     """A handler tried to end the worker's transaction: return commits, raise rolls back."""
 
 
-_UNDEFINED_FUNCTION = "42883"
-_UNDEFINED_TABLE = "42P01"
-_UNDEFINED_SCHEMA = "3F000"
-_UNTRANSLATABLE_CHARACTER = "22P05"
-
-
 def is_overtaken(error: BaseException | None) -> bool:
     """Check whether a call failed because tables were replaced while it waited for them.
 
     Only a change of a queue's consumers replaces tables, together with the functions: the same call
     then finds the new ones. An undefined table outside a function has another cause.
     """
-    if isinstance(error, psycopg.errors.InternalError_):
+    if isinstance(error, errors.InternalError_):
         # A take waited for a sequence of the table, which is named by its number.
         return error.diag.source_function == "relation_open"
-    return isinstance(error, psycopg.errors.UndefinedTable) and "mbus." in (
-        error.diag.internal_query or ""
-    )
+    query = error.diag.internal_query if isinstance(error, errors.UndefinedTable) else None
+    return "mbus." in (query or "")
 
 
 def translate(
@@ -174,25 +168,25 @@ def translate(
     `queue` and `consumer` are those of the call. Each queue has its own functions, so a missing
     function means a missing queue or consumer.
     """
-    state = error.sqlstate or ""
     given = {"queue": queue, "consumer": consumer}
     facts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     own = raised_by(BusError, error, detail=error.diag.message_detail, **facts)
     if own is not None:
         return own
-    if state == _UNTRANSLATABLE_CHARACTER:
+    if isinstance(error, errors.UntranslatableCharacter):
         return WrongPayload(
             f"PostgreSQL cannot store this character: {error.diag.message_detail}",
             hint="remove NUL characters; use a bytea queue for binary data",
             **facts,
         )
-    if state == _UNDEFINED_FUNCTION and consumer is not None:
+    is_undefined = isinstance(error, errors.UndefinedFunction)
+    if is_undefined and consumer is not None:
         return ConsumerNotFound(
             f"queue {queue} has no consumer {consumer}",
             hint="create it with mbus.create_consumer; mbus.consumers lists all",
             **facts,
         )
-    if state == _UNDEFINED_FUNCTION and queue is not None:
+    if is_undefined and queue is not None:
         return QueueNotFound(
             f"queue {queue} does not exist, or was created again with another payload type",
             hint="create it with mbus.create_queue; mbus.queues lists all",
@@ -204,7 +198,7 @@ def translate(
             hint="repeat the call",
             **facts,
         )
-    if state in {_UNDEFINED_FUNCTION, _UNDEFINED_TABLE, _UNDEFINED_SCHEMA}:
+    if is_undefined or isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
         return NotInstalled(
             "the bus is not installed in this database, or is older than this client",
             hint="run `postroad db install`",

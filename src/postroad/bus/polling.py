@@ -41,11 +41,7 @@ def maintenance_pause_seconds(
 class PollSchedule:
     """Keeps the positions of queues and decides which ones to poll."""
 
-    def __init__(
-        self, *, warm_seconds: float = WARM_SECONDS, recheck_seconds: float = RECHECK_SECONDS
-    ) -> None:
-        self._warm_seconds = warm_seconds
-        self._recheck_seconds = recheck_seconds
+    def __init__(self) -> None:
         self._positions: dict[str, int | None] = {}
         self._moved_at: dict[str, float] = {}
         self._polled_at: dict[str, float] = {}
@@ -57,10 +53,8 @@ class PollSchedule:
             if self._positions.get(queue) != position:
                 self._positions[queue] = position
                 self._moved_at[queue] = now
-            is_warm = now - self._moved_at.get(queue, now) < self._warm_seconds
-            is_stale = now - self._polled_at.get(queue, -self._recheck_seconds) >= (
-                self._recheck_seconds
-            )
+            is_warm = now - self._moved_at.get(queue, now) < WARM_SECONDS
+            is_stale = now - self._polled_at.get(queue, -RECHECK_SECONDS) >= RECHECK_SECONDS
             if is_warm or is_stale:
                 self._polled_at[queue] = now
                 queues.append(queue)

@@ -18,6 +18,7 @@ from postroad.bus import (
     Retry,
     TransactionFailed,
     TransactionOwned,
+    polling,
 )
 from postroad.bus.batch import Batch, BatchSize, Failure, Sharing
 from postroad.bus.handlers import MAX_CONFLICTS, Handler, hold, is_conflict, judge
@@ -48,8 +49,11 @@ def test_maintenance_runs_often_while_queues_move_and_it_is_cheap_or_behind(
     assert maintenance_pause_seconds(0.5, queues, messages, call_seconds) == pause_seconds
 
 
-def test_a_queue_that_moved_is_looked_into_at_every_tick_for_a_while() -> None:
-    pace = PollSchedule(warm_seconds=1, recheck_seconds=10)
+def test_a_queue_that_moved_is_looked_into_at_every_tick_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(polling, "RECHECK_SECONDS", 10)
+    pace = PollSchedule()
     assert pace.due(0.0, {"q": 5}) == ["q"]
     assert pace.due(0.5, {"q": 5}) == ["q"]
     assert pace.due(1.5, {"q": 5}) == []
@@ -58,8 +62,9 @@ def test_a_queue_that_moved_is_looked_into_at_every_tick_for_a_while() -> None:
     assert pace.due(3.1, {"q": 6}) == []
 
 
-def test_a_cold_queue_is_looked_into_once_in_a_while() -> None:
-    pace = PollSchedule(warm_seconds=0, recheck_seconds=1)
+def test_a_cold_queue_is_looked_into_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "WARM_SECONDS", 0)
+    pace = PollSchedule()
     assert pace.due(10.0, {"q": None}) == ["q"]
     assert pace.due(10.5, {"q": None}) == []
     assert pace.due(11.0, {"q": None}) == ["q"]

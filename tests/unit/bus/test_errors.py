@@ -56,15 +56,15 @@ def test_every_code_of_the_schema_has_its_class(code: str) -> None:
 
 
 def test_a_missing_function_means_a_missing_queue_or_consumer() -> None:
-    missing = Refused("42883")
+    missing = psycopg.errors.UndefinedFunction()
     assert isinstance(translate(missing, queue="orders"), QueueNotFound)
     assert isinstance(translate(missing, queue="orders", consumer="audit"), ConsumerNotFound)
     assert isinstance(translate(missing), NotInstalled)
-    assert isinstance(translate(Refused("3F000")), NotInstalled)
+    assert isinstance(translate(psycopg.errors.InvalidSchemaName()), NotInstalled)
 
 
 def test_errors_of_others_stay_theirs() -> None:
-    assert translate(Refused("40P01")) is None
+    assert translate(psycopg.errors.DeadlockDetected()) is None
     assert translate(psycopg.OperationalError("gone")) is None
 
 
