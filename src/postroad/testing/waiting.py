@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from psycopg import Connection
@@ -18,20 +18,20 @@ MIN_INTERVAL_SECONDS = 0.005
 MAX_INTERVAL_SECONDS = 0.2
 
 
-def _interval(waited_seconds: float) -> float:
-    return min(max(waited_seconds / 10, MIN_INTERVAL_SECONDS), MAX_INTERVAL_SECONDS)
+def _pauses(what: str, timeout_seconds: float) -> Iterator[float]:
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) <= timeout_seconds:
+        yield min(max(waited / 10, MIN_INTERVAL_SECONDS), MAX_INTERVAL_SECONDS)
+    raise TimeoutError(f"waited {timeout_seconds:g} s in vain: {what}")
 
 
 def wait_until(
     probe: Callable[[], Found], *, what: str, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
 ) -> Found:
     """Call `probe` until it returns something true, and return that. Raises TimeoutError."""
-    began = time.monotonic()
+    pauses = _pauses(what, timeout_seconds)
     while not (found := probe()):
-        waited = time.monotonic() - began
-        if waited > timeout_seconds:
-            raise TimeoutError(f"waited {timeout_seconds:g} s in vain: {what}")
-        time.sleep(_interval(waited))
+        time.sleep(next(pauses))
     return found
 
 
@@ -42,12 +42,9 @@ async def wait_until_async(
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
 ) -> Found:
     """Do what `wait_until` does without blocking the event loop."""
-    began = time.monotonic()
-    while not (found := await probe()):
-        waited = time.monotonic() - began
-        if waited > timeout_seconds:
-            raise TimeoutError(f"waited {timeout_seconds:g} s in vain: {what}")
-        await asyncio.sleep(_interval(waited))
+    pauses = _pauses(what, timeout_seconds)
+    while not (found := await probe()):  # noqa: ASYNC110 - a condition has no event
+        await asyncio.sleep(next(pauses))
     return found
 
 
