@@ -46,12 +46,6 @@ _NETWORK: dict[str, Any] = {
 }
 
 
-def network_parameters(dsn: str) -> dict[str, Any]:
-    """Return the timeouts of every connection, without those that the DSN sets itself."""
-    named = conninfo_to_dict(dsn)
-    return {name: value for name, value in _NETWORK.items() if name not in named}
-
-
 class Options(TypedDict, total=False):
     """Options of a connection; `is_pooled` behind a pooler in transaction mode."""
 
@@ -62,9 +56,10 @@ class Options(TypedDict, total=False):
 
 
 def parameters(dsn: str, **options: Unpack[Options]) -> dict[str, Any]:
-    """Return the parameters of a connection for the driver."""
+    """Return the parameters of a connection for the driver, without what the DSN sets itself."""
+    named = conninfo_to_dict(dsn)
     found = {
-        **network_parameters(dsn),
+        **{name: value for name, value in _NETWORK.items() if name not in named},
         "application_name": options.get("application_name", "postroad"),
         "autocommit": options.get("autocommit", False),
     }

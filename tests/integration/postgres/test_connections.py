@@ -11,7 +11,7 @@ from psycopg_pool import PoolTimeout
 from postroad.bus import Bus
 from postroad.postgres import connect as open_connection
 from postroad.postgres import connect_async, connections, open_async_pool
-from postroad.postgres.connections import network_parameters
+from postroad.postgres.connections import parameters as parameters_of
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.testing import wait_until_async
 from tests.fixtures.postgres import Connect
@@ -57,7 +57,7 @@ def test_every_connection_has_timeouts_unless_its_dsn_sets_them(empty_database: 
         parameters = connection.info.get_parameters()
     assert int(parameters["tcp_user_timeout"]) > 0
     assert int(parameters["connect_timeout"]) > 0
-    assert "tcp_user_timeout" not in network_parameters(f"{empty_database} tcp_user_timeout=1")
+    assert "tcp_user_timeout" not in parameters_of(f"{empty_database} tcp_user_timeout=1")
     with open_connection(f"{empty_database} connect_timeout=3") as connection:
         assert connection.info.get_parameters()["connect_timeout"] == "3"
 
