@@ -10,12 +10,8 @@ from postroad.bus.browse import STATES, browse, find_messages
 from postroad.bus.client import AsyncBus
 from postroad.bus.errors import QueueNotFound, ScheduleNotFound
 
-# Re-exported: these also belong to the lists and actions of the bus.
-from postroad.bus.saga_resources import CANCEL as CANCEL
-from postroad.bus.saga_resources import RETRY as RETRY
-from postroad.bus.saga_resources import SAGAS as SAGAS
-from postroad.bus.saga_resources import SETTLE as SETTLE
-from postroad.bus.saga_resources import STUCK_SAGAS as STUCK_SAGAS
+# They also belong to the lists and actions of the bus; see `postroad.console.api`.
+from postroad.bus.saga_resources import CANCEL, RETRY, SAGAS, SETTLE, STUCK_SAGAS  # noqa: F401
 from postroad.operate import (
     Action,
     Column,

@@ -8,7 +8,7 @@ from typing import Any
 
 from postroad.bus.hstore import Hstore
 
-# Messages that are not ready are counted up to this number; see mbus._waiting.
+# Messages that are not ready are counted up to this number; see mbus._set_aside.
 COUNT_LIMIT = 10_000
 
 

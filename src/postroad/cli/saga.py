@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from postroad.bus import Bus, SagaNotFound, Sagas, saga_picture
-from postroad.bus.resources import CANCEL, RETRY, SAGAS, SETTLE
+from postroad.bus.saga_resources import CANCEL, RETRY, SAGAS, SETTLE
 from postroad.cli.bus import bus_run
 from postroad.cli.context import Application, command
 from postroad.cli.derived import action_command, list_command

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from postroad.alerts.resources import ALERTS, HANDLED
-from postroad.bus.resources import DEAD, STUCK_SAGAS
+from postroad.bus.resources import DEAD
+from postroad.bus.saga_resources import STUCK_SAGAS
 from postroad.console.markup import address, count_of
 from postroad.console.resources import SERVICES
 from postroad.console.view import View

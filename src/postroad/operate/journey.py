@@ -20,7 +20,6 @@ from psycopg import AsyncConnection, sql
 from psycopg.errors import InvalidSchemaName, UndefinedTable
 from psycopg.rows import dict_row
 
-from postroad.operate.memory import Rows
 from postroad.operate.resource import Column, Resource, Row
 
 # Rows of one resource per search, and of the whole path.
@@ -31,13 +30,9 @@ _DECLARED = ("at", "until", "holder", "place", "attempts", "error")
 _TRACE = re.compile(r"^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$")
 
 
-async def _none(_: Any) -> list[Row]:
-    return []
-
-
-# The fields of each step that are shown.
+# The fields of each step that are shown; the list has no rows of its own.
 STEPS = Resource(
-    "journey.steps", "step", Rows(_none), "Show a path across components.",
+    "journey.steps", "step", "", "Show a path across components.",
     (
         Column("at", "At", "Когда", "moment"),
         Column("component", "Component", "Компонент"),

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection, sql
 
-from postroad.bus.resources import SAGAS
+from postroad.bus.saga_resources import SAGAS
 from postroad.operate import Resource, Row
 
 COMPONENTS = ("alerts", "bus", "console", "coordination", "exchange", "intake")

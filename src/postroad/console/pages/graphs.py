@@ -9,8 +9,9 @@ from dataclasses import asdict
 from nicegui import ui
 
 from postroad.bus import AsyncSagas, SagaStep
-from postroad.bus.resources import CANCEL, RETRY, SAGAS, WAITS
+from postroad.bus.resources import WAITS
 from postroad.bus.saga_picture import mermaid
+from postroad.bus.saga_resources import CANCEL, RETRY, SAGAS
 from postroad.console.frame import page
 from postroad.console.markup import Markup
 from postroad.console.parts.actions import action_buttons
