@@ -23,9 +23,10 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
 
+from postroad.blocking import finish
 from postroad.bus.call import Call
 from postroad.bus.schema import BUS
-from postroad.bus.session import run
+from postroad.bus.session import run_async
 from postroad.postgres.connections import connect
 from postroad.postgres.manifest import Schema
 from postroad.postgres.migrator import install
@@ -78,7 +79,7 @@ class Link:
     def call(self, call: Call[T]) -> T:
         """Run a call of the bus."""
         with self._guard:
-            return run(self._mine(), call)
+            return finish(run_async(self._mine(), call))
 
     def run_apart(self, statements: Iterable[tuple[str, Sequence[object]]]) -> list[list[TupleRow]]:
         """Run statements in one round trip, each in a separate transaction."""

@@ -199,10 +199,6 @@ class Batch:
         self._size.adjust(len(self.taken), seconds, self._width or width)
         self._conflicts = 0
 
-    def has_failed(self) -> bool:
-        """Check whether a handler has failed, so that the transaction will be rolled back."""
-        return bool(self.failures)
-
     def rest(self) -> list[Message]:
         """Return the messages whose handlers have not returned."""
         done = {message.id for message in self.done}

@@ -11,11 +11,7 @@ from functools import partial
 from postroad.bus.parameters import Duration, length_or_none
 
 
-class Outcome(Exception):
-    """Base of `Retry` and `Park`."""
-
-
-class Retry(Outcome):
+class Retry(Exception):
     """Deliver the message again after `after`; without it, after the consumer's backoff.
 
     The attempt counts: after the consumer's maximum the message still goes to the dmq.
@@ -33,7 +29,7 @@ class Retry(Outcome):
         return partial(Retry, after=self.after), (self.reason,)
 
 
-class Park(Outcome):
+class Park(Exception):
     """Dead-letter the message with this reason; `redrive` delivers it again."""
 
     def __init__(self, reason: str) -> None:

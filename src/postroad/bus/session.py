@@ -18,7 +18,7 @@ from psycopg.types.json import JsonbLoader
 from psycopg.types.string import StrDumperUnknown
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from postroad.blocking import entered, finish
+from postroad.blocking import entered
 from postroad.bus.call import Call
 from postroad.bus.decoding import NOT_DECODED, Undecodable, read_rows
 from postroad.bus.errors import translate
@@ -40,11 +40,6 @@ def open_cursor(connection: AnyConnection) -> Any:
     cursor.adapters.register_dumper(str, StrDumperUnknown)
     cursor.adapters.register_loader("jsonb", JsonbLoader)
     return cursor
-
-
-def run(connection: Connection[Any], call: Call[T]) -> T:
-    """Run a call in the connection's current transaction; raise the bus's errors."""
-    return finish(run_async(connection, call))
 
 
 async def run_async(connection: AnyConnection, call: Call[T]) -> T:

@@ -194,7 +194,8 @@ class BatchRun:
         return bool(batch.waiting) and not batch.failures and not self.is_abandoned
 
     async def _handle_waiting(self) -> None:
-        batch, share = self.batch, partial(self._session.share, self.batch.has_failed)
+        batch = self.batch
+        share = partial(self._session.share, lambda: bool(batch.failures))
         connection, use = share()
         while self._has_more():
             if self.width > 1 and use.is_owner:

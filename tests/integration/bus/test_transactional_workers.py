@@ -10,6 +10,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from postroad.blocking import finish
 from postroad.bus import (
     AsyncBus,
     AsyncWorker,
@@ -21,7 +22,7 @@ from postroad.bus import (
     WorkerSettings,
 )
 from postroad.bus.batch import was_committed
-from postroad.bus.session import run
+from postroad.bus.session import run_async
 from postroad.bus.transaction_loop import TransactionLoops
 from postroad.testing import wait_until_async
 from tests.integration.bus.crew import Crew, done_work, finished, insert
@@ -403,9 +404,9 @@ def test_a_transaction_that_the_server_does_not_know_was_not_committed(database,
     connection = connect(database, autocommit=True)
     with connection.transaction():
         [xid] = connection.execute("select pg_current_xact_id()::text").fetchone()
-        assert run(connection, was_committed(xid)) is False
-    assert run(connection, was_committed(xid)) is True
-    assert run(connection, was_committed(str(2**62))) is False
+        assert finish(run_async(connection, was_committed(xid))) is False
+    assert finish(run_async(connection, was_committed(xid))) is True
+    assert finish(run_async(connection, was_committed(str(2**62)))) is False
 
 
 async def test_rare_failures_leave_the_batches_large(colour, database, orders, sight):

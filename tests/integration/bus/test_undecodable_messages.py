@@ -8,11 +8,12 @@ import contextlib
 import psycopg
 import pytest
 
+from postroad.blocking import finish
 from postroad.bus import AsyncBus, Bus, BusError, rows
 from postroad.bus.calls import Call
 from postroad.bus.decoding import FIRST_MOMENT, LAST_MOMENT, Undecodable
 from postroad.bus.hstore import dump
-from postroad.bus.session import run, run_async
+from postroad.bus.session import run_async
 from postroad.testing import wait_until_async
 from tests.integration.bus.crew import Crew
 
@@ -114,7 +115,7 @@ async def test_a_time_that_python_cannot_represent_is_the_nearest_one(moment, da
     is_past = moment in {"-infinity", "0044-03-15 BC"}
     nearest = FIRST_MOMENT if is_past else LAST_MOMENT
     with psycopg.connect(database) as connection:
-        assert run(connection, call) == nearest
+        assert finish(run_async(connection, call)) == nearest
     async with await psycopg.AsyncConnection.connect(database) as connection:
         assert await run_async(connection, call) == nearest
 
