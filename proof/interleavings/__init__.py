@@ -100,7 +100,7 @@ def _report(found: list[Exploration], major: int, missing: int) -> Report:
         for verdict in one.violations
     )
     limits = [
-        "A function is one step: what happens inside of it is interleaved with another session"
+        "A function is one step: what happens inside it is interleaved with another session"
         " only where it waits for a lock.",
         "Of scenarios with more orders than the limit, distinct random ones were run.",
     ]

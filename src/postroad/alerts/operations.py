@@ -69,7 +69,7 @@ async def mute(
     try:
         until = datetime.now(UTC).replace(microsecond=0) + duration
     except OverflowError as wrong:
-        raise InvalidAlert("the duration is too long", hint="give a shorter one") from wrong
+        raise InvalidAlert("the duration is too long", hint="specify a shorter one") from wrong
     await call(connection, "alerts.mute", key, until, reason, by)
     return {"until": until.isoformat()}
 

@@ -164,7 +164,7 @@ class BridgeService(Service):
 
 
 def notifier_on(connection: Connection) -> Notifier:
-    """Make a notifier that sends on this connection; its user closes it."""
+    """Create a notifier that sends on this connection; the caller closes it."""
 
     async def send(queues: list[str]) -> None:
         await run_async(connection, bus_calls.notify(*queues))

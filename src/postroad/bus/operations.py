@@ -129,7 +129,7 @@ async def create(
         await bus.create_consumer(queue, consumer, selector, noindex, start, contract)
     elif selector or start_from or contract != "message":
         reason = "this option belongs to a consumer"
-        raise InvalidArgument(reason, hint="name the consumer after the queue")
+        raise InvalidArgument(reason, hint="add the name of the consumer: CONSUMER follows QUEUE")
     else:
         await bus.create_queue(queue, ncons, has_roles, payload)
     return _subject(queue, consumer)

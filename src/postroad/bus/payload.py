@@ -108,6 +108,6 @@ def _wrong(payload: Payload, message: str) -> WrongPayload:
         "hstore": "pass a mapping of strings to strings or None",
         "jsonb": "pass dicts, lists, strings, finite numbers, booleans or None",
         "text": "pass a str without NUL; use a bytea queue for binary data",
-        "bytea": "give bytes",
+        "bytea": "pass bytes",
     }
     return WrongPayload(message, hint=hints[payload])

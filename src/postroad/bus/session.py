@@ -81,7 +81,7 @@ async def fetch_async(cursor: Any) -> list[Any]:
 
 
 def make_pool(kind: Callable[..., P], dsn: str, *, is_pooled: bool = False) -> P:
-    """Create a pool whose connections run each call in its own transaction; its user opens it."""
+    """Create a pool whose connections run each call in its own transaction; the caller opens it."""
     return kind(
         dsn,
         check=_check if kind is ConnectionPool else _check_async,

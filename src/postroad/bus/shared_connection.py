@@ -48,7 +48,7 @@ class _Owned:
 
     def commit(self) -> Any:
         """Refuse: the worker commits when the handler has returned."""
-        raise TransactionOwned("a handler does not commit", hint="return, and the worker commits")
+        raise TransactionOwned("a handler must not commit", hint="return, and the worker commits")
 
     def rollback(self) -> Any:
         """Refuse: the worker rolls back when the handler raises."""

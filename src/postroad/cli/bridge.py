@@ -57,7 +57,7 @@ def bridge() -> None:
 @click.option("--name", help="Name of the bridge; default: that of the queue.")
 @click.option("--queue-at-target", help="Queue at the target; default: the same name.")
 @click.option("--selector", help="SQL condition over t: which messages are carried.")
-@click.option("--exchange", default="", help="RabbitMQ: the exchange; default: by queue.")
+@click.option("--exchange", default="", help="RabbitMQ: name of the exchange; default: one per queue.")
 @click.option(
     "--exchange-kind",
     type=click.Choice(["direct", "topic", "fanout", "headers"]),

@@ -108,7 +108,7 @@ def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
     with connection.cursor(row_factory=dict_row) as cursor:
         server = cursor.execute(status.SERVER).fetchone() or {}
     known, path = server["root_id"], server["root_path"]
-    hint = f"give --root what the server uses: {path}" if path else None
+    hint = f"set --root to the folder that the server uses: {path}" if path else None
     second = server["second_root_id"] if server["is_migrating"] else known
     for store in storage.stores if known is not None else ():
         if store.root_name() not in (known, second):

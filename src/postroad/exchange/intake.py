@@ -238,7 +238,7 @@ def _refusal(answer: str | None, arrival: Arrival) -> errors.ExchangeError | Non
     if answer == "other":
         return errors.MessageConflict(
             f"{arrival.sender} has used the id {arrival.id} for other content",
-            hint="give each message an id of its own; repeat a message unchanged",
+            hint="use a new id for each message; repeat a message unchanged",
         )
     if answer == "case":
         return errors.IdByCase(

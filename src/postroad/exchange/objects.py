@@ -248,7 +248,7 @@ class ObjectStorage(Storage):
     def _is_foreign(self) -> RootForeign:
         return RootForeign(
             f"servers of another journal use {self.address}",
-            hint="give each journal a bucket or a prefix of its own",
+            hint="use a separate bucket or prefix for each journal",
         )
 
     def _marker(self) -> Marker | None:

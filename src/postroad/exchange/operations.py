@@ -41,7 +41,7 @@ _REFUSALS: dict[str, tuple[type[errors.ExchangeError], str, str]] = {
     "OUTCOME": (
         errors.OutcomeNeeded,
         "process {process} is {state}; this needs an outcome",
-        "give the outcome: COMMITTED or ABORTED",
+        "specify the outcome: COMMITTED or ABORTED",
     ),
 }
 
@@ -200,7 +200,7 @@ async def requeue(
     Example: postroad exchange requeue order-17 --sender tablet-3
     """
     if is_by_file is (id_ is not None):
-        raise ContentInvalid("give the id of a message, or --by-file")
+        raise ContentInvalid("pass the id of a message, or --by-file")
     if id_ is None:
         # The server quarantines files again that it still does not find.
         count = await call(connection, "exchange.requeue_by_file", None, database)
@@ -311,7 +311,7 @@ async def _end(connection: Connection, how: str, process: str, *given: str | Non
 
 def _refuse_both(all_databases: bool, databases: Sequence[str] | None) -> None:
     if all_databases and databases:
-        raise ContentInvalid("give databases or all databases, not both")
+        raise ContentInvalid("pass databases or --all-databases, not both")
 
 
 def is_id(text: str) -> bool:

@@ -100,7 +100,7 @@ async def stream(mover: Mover, move: Move) -> AsyncIterator[bytes]:
             held = chunk
     if digest.hexdigest() != move.sha256:
         await mover.quarantine(move, "its content was changed", is_there=True)
-        raise FileCorrupt(f"{move.name}: its content was changed")
+        raise FileCorrupt(f"the content of {move.name} has changed")
     yield held
 
 
@@ -129,5 +129,5 @@ def _read(storage: Storage, move: Move, is_small: bool) -> bytes | None:
     if not is_small:
         return None
     if hashlib.sha256(stored).hexdigest() != move.sha256:
-        raise FileCorrupt(f"{move.name}: its content was changed")
+        raise FileCorrupt(f"the content of {move.name} has changed")
     return stored

@@ -233,7 +233,7 @@ class ExchangeServer(Service):
             if foreign:
                 raise RootForeign(
                     f"{foreign[0].address} is the root of another journal",
-                    hint="give each journal a bucket, a prefix or an empty folder of its own",
+                    hint="use a separate bucket, prefix or empty folder for each journal",
                 )
             try:
                 second = (fact for one in seconds for fact in (one.root_id, one.address))
@@ -272,7 +272,7 @@ class ExchangeServer(Service):
                 return
         raise RootLocked(
             f"servers of another database use the root {self._storage.address}",
-            hint="a copy of a database needs a copy of the root: give --root that one",
+            hint="a copy of a database needs a copy of the root: set --root to that copy",
         )
 
     async def _claim(self, mover: Mover, objects: ObjectStorage) -> None:

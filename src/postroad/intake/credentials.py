@@ -27,7 +27,7 @@ class Credentials:
 
     def __post_init__(self) -> None:
         if not self.password and not self.private_key:
-            hint = "give --password-file or --key-file"
+            hint = "pass --password-file or --key-file"
             raise CredentialsInvalid("credentials need a password or a private key", hint=hint)
         self.client_keys()
 
@@ -43,7 +43,7 @@ class Credentials:
             # The library's error text may contain a part of the key.
             raise CredentialsInvalid(
                 "the private key or certificate cannot be read",
-                hint="give a key in OpenSSH or PEM format and its passphrase, if it has one",
+                hint="use a key in OpenSSH or PEM format and its passphrase, if it has one",
             ) from None
         return [key]
 

@@ -52,8 +52,8 @@ async def change_server(
     changed = [name for name in _LOGIN if name in given and given[name] != found[name]]
     if changed and credentials is None:
         raise errors.CredentialsNeeded(
-            f"changing {', '.join(changed)} of {found['name']} needs its credentials again",
-            hint="give the password or the private key with the change",
+            f"changing {', '.join(changed)} of {found['name']} requires its credentials",
+            hint="pass the password or the private key with the change",
         )
     if credentials is not None:
         given["credentials"] = credentials.seal(vault)
@@ -181,7 +181,7 @@ def _checked(values: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, 
         if root != "." and not root.startswith("/") and f"{wanted}/".startswith(f"{root}/"):
             raise errors.MoveFolderInvalid(
                 f"{wanted} below the watched folder would be {posixpath.join(root, wanted)}",
-                hint="move_to is relative to the watched folder: leave its name out, or give a path"
+                hint="move_to is relative to the watched folder: omit its name, or enter a path"
                 " from the root",
             )
     given = dict(values)
@@ -197,7 +197,7 @@ def _public_key(text: str) -> str:
             key = asyncssh.import_public_key(line)
         except asyncssh.KeyImportError:
             raise errors.CredentialsInvalid(
-                "the host key cannot be read", hint="give it as in known_hosts: ssh-ed25519 AAAA…"
+                "the host key cannot be read", hint="write it as in known_hosts: ssh-ed25519 AAAA…"
             ) from None
         lines.append(exported(key))
     return "\n".join(lines)

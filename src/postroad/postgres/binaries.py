@@ -66,7 +66,7 @@ def find_binaries(folder: Path | None = None) -> Binaries:
         if not (folder / name).is_file():
             raise BinariesNotFound(
                 f"{name} was not found in {folder}",
-                hint="give the folder of a PostgreSQL server's programs",
+                hint="specify the folder that contains the programs of a PostgreSQL server",
             )
     answer = subprocess.run(
         [str(folder / "postgres"), "--version"], capture_output=True, text=True, check=False

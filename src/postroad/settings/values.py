@@ -22,7 +22,7 @@ def parse_duration(value: Any) -> timedelta:
             return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
     elif isinstance(value, timedelta):
         return value
-    raise ValueError("give a number with its unit, such as 500ms, 30s, 5m or 2h")
+    raise ValueError("use a number with a unit, such as 500ms, 30s, 5m or 2h")
 
 
 def shown_duration(value: timedelta) -> str:

@@ -131,7 +131,7 @@ class WebServer(Service):
         except (OSError, ssl.SSLError) as failure:
             raise TlsInvalid(
                 f"{cert} and its key are invalid: {failure}",
-                hint="give --tls-cert and --tls-key files in PEM that belong together",
+                hint="pass --tls-cert and --tls-key PEM files that belong together",
             ) from failure
 
 

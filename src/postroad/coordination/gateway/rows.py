@@ -122,14 +122,14 @@ class Rows:
         if len(parts) != len(self._shape.keys) or "\x00" in key:
             raise RequestInvalid(
                 f"a key of {name} has {len(self._shape.keys)} parts",
-                hint=f"give {keys}; put a part that has a comma in quotes",
+                hint=f"pass {keys}; put a part that contains a comma in quotes",
             )
         try:
             cursor = await connection.execute(statement, parts)
         except psycopg.DataError as refused:
             raise RequestInvalid(
                 f"invalid key {key!r} of {name}: {refused.diag.message_primary}",
-                hint=f"give {keys}",
+                hint=f"pass {keys}",
             ) from refused
         row = await cursor.fetchone()
         if row is None:

@@ -65,7 +65,7 @@ class Message(_Content):
     @model_validator(mode="after")
     def _has_one_content(self) -> Self:
         if len(self._given()) != 1:
-            raise ValueError("give exactly one of body, content_base64 and messages")
+            raise ValueError("specify exactly one of body, content_base64 and messages")
         return self
 
 
@@ -114,7 +114,7 @@ class ReplyGiven(_Content):
     def _has_one_content(self) -> Self:
         given = self._given()
         if len(given) != 1 and given not in (["body", "sha256"], ["content_base64", "sha256"]):
-            raise ValueError("give exactly one of body, content_base64 and sha256")
+            raise ValueError("specify exactly one of body, content_base64 and sha256")
         return self
 
     def stored(self) -> Content | None:

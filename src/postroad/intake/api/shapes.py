@@ -14,7 +14,7 @@ GivenText = Annotated[Text, Field(min_length=1)]
 Patterns = Annotated[list[Text], Field(max_length=100)]
 FileId = Annotated[int, Field(ge=1, lt=2**63)]
 YEAR = timedelta(days=365)
-# Settings of a server that can be null, and columns with older names than in the API.
+# Settings of a server that can be null, and columns whose names differ from those of the API.
 _NULLABLE = {"host_key", "scan_interval", "done_suffix", "move_to"}
 _COLUMNS = {"stable_checks": "looks", "transfer_mode": "way"}
 

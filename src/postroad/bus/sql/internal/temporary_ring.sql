@@ -23,8 +23,8 @@ begin
         return found;
       end $function$ $file$, v_slot);
 
-    -- Only the owner takes from a queue, so rows need no lock; an empty table is read and not written
-    -- to, because a writer would keep it from being sealed off.
+    -- Only the owner takes from a queue, so rows need no lock. An empty table is only read: while a
+    -- transaction writes to it, it cannot be sealed.
     execute format($file$
       create or replace function mbus._tempq_take_%1$s(p_name text, p_amount integer) returns setof mbus.parcel
       language plpgsql rows 100 set search_path from current

@@ -23,7 +23,7 @@ begin
   select n.role into v_other from coordination.node n
   where n.role <> p_role and p_role <> 'coordinator' and n.role <> 'coordinator';
   perform coordination._refuse_if(v_other is not null, 'PC009', format('this database is a %s already', v_other),
-    'a Writer and a Reader keep the same tables; give each a database of its own');
+    'a Writer and a Reader keep the same tables; use a separate database for each');
   if v_name is null then
     insert into coordination.node (role, name) values (p_role, p_name);
   end if;

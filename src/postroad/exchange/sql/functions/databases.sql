@@ -27,5 +27,5 @@ begin
   if v_database.id is not null then return v_database; end if;
   if p_may_create then return exchange.add_database(p_id); end if;
   raise exception 'there is no database %', quote_literal(p_id)
-    using errcode = 'MX021', hint = format('Make it known: postroad exchange databases add %s', p_id);
+    using errcode = 'MX021', hint = format('Add it: postroad exchange databases add %s', p_id);
 end $$;

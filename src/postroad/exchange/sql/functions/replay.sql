@@ -30,7 +30,7 @@ begin
   v_from := coalesce(p_from, case when exchange.restored_in(p_database) = 0 then v_database.restored_seq end);
   if v_from is null then
     raise exception 'database % has not been seen to be restored', quote_literal(p_database)
-      using errcode = 'MX050', hint = 'To replay all the same, name the first marker: --from SEQ';
+      using errcode = 'MX050', hint = 'To replay them anyway, specify the first marker: --from SEQ';
   end if;
   if not p_is_skipped then
     v_lost := array(select l.number from exchange.lost_messages(p_database, v_from) l);

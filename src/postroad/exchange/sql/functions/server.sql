@@ -24,7 +24,7 @@ begin
   end if;
   if v_is_bound and v_server.root_id is distinct from p_root_id and (p_second_root_id is null or exists (select from exchange._files(v_is_objects))) then
     raise exception 'the messages of this database lie in another root folder'
-      using errcode = 'MX002', hint = 'Give --root the folder that was used before, or use another database.';
+      using errcode = 'MX002', hint = 'Set --root to the folder that was used before, or use another database.';
   end if;
   if v_is_bound and v_server.second_root_id <> coalesce(p_second_root_id, gen_random_uuid())
      and (v_is_swapped or v_server.is_migrating or p_second_root_id is not null) and exists (select from exchange._files(not v_is_objects)) then
@@ -36,7 +36,7 @@ begin
      or p_root_id = any (array[m.root_id, m.second_root_id]) is not true order by m.epoch limit 1;
   if found then
     raise exception 'the server % runs with other stores than this one', v_other.holder
-      using errcode = 'MX002', hint = 'Give all servers the store as exchange.second_root first; then change exchange.root.';
+      using errcode = 'MX002', hint = 'Set exchange.second_root to the store on all servers first; then change exchange.root.';
   end if;
   -- Created here and not at install, because its roles are named after the database, and a clone has another name.
   if not exists (select from mbus.queue q where q.name = 'exchange_events') then

@@ -58,7 +58,7 @@ declare
 begin
   if v_host_key is null then
     raise exception 'server % has shown no other key', v_server.name
-      using errcode = 'IN005', hint = 'Give the key, or test the connection first.';
+      using errcode = 'IN005', hint = 'Specify the key, or test the connection first.';
   end if;
   update intake.sftp_servers s
   set host_key = v_host_key, seen_host_key = null, next_scan_at = intake.now(), updated_at = intake.now()
