@@ -297,7 +297,7 @@ def _standby_fails(reader: Reader) -> None:
             90,
         )
         load.wait_for_more()
-        seen.append(f"{names[0]} killed, commits go on with the second standby")
+        seen.append(f"{names[0]} killed, commits continue with the second standby")
         seen.append(load.finish())
 
 

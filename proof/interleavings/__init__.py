@@ -112,7 +112,7 @@ def _report(found: list[Exploration], major: int, missing: int) -> Report:
             "Two or three sessions call the functions of the bus, the bridge and the exchange."
             " Their statements run in every order, with commits and rollbacks before their time,"
             " and each answer and the state at the end is compared with a model. A step that waits"
-            " for a lock stays under way while the others go on."
+            " for a lock stays under way while the others continue."
         ),
         facts=(
             ("PostgreSQL", str(major)),

@@ -163,7 +163,9 @@ def _lets_in(dsn: str) -> bool:
 
 SUBJECTS = (
     Subject("vault", "a sealed secret can be opened", check_vault),
-    Subject("store", "a stored object is whole, and an interrupted upload can go on", check_store),
+    Subject(
+        "store", "a stored object is whole, and an interrupted upload can continue", check_store
+    ),
     Subject(
         "cluster",
         "a created server starts and checks passwords",

@@ -386,7 +386,7 @@ class LoopThread:
         except BaseException as failure:  # noqa: BLE001 - already logged, and raised by `join`
             self._failure = failure
         finally:
-            # Callers that wait for a service that ended early must not wait for ever.
+            # Callers that wait for a service that ended early must not wait forever.
             self.request_stop()
             self._is_ready.set()
 

@@ -77,7 +77,7 @@ class Addresses:
         if has_secret:
             raise SecretInAddress(
                 "this address has a password, and registered bridges store no secrets",
-                hint="name it in the settings, bridge.databases or bridge.brokers, and use that",
+                hint="define a name for it in bridge.databases or bridge.brokers, and use that",
             )
 
 
@@ -86,5 +86,5 @@ def _unknown(name: str) -> AddressUnknown:
     variables = f"{prefix}DATABASES__{key}=postgresql://… or {prefix}BROKERS__{key}=amqp://…"
     return AddressUnknown(
         f"no database or broker is called {name!r}",
-        hint=f"name it in the settings: {variables}",
+        hint=f"define it in the settings: {variables}",
     )

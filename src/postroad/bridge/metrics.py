@@ -34,7 +34,7 @@ class BridgeCollector(Collector):
         self._seen = seen
 
     def collect(self) -> Iterable[Metric]:
-        """Make the families."""
+        """Create the families."""
         for name, text, read in _GAUGES:
             family = GaugeMetricFamily(f"postroad_bridge_{name}", text, labels=_LABELS)
             for each in self._seen():

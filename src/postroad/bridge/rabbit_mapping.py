@@ -71,7 +71,7 @@ class Departing(NamedTuple):
 
 
 def depart(batch: Batch, place: int, payload: Payload, now: datetime) -> Departing:
-    """Make the AMQP message of one message of a batch: persistent, with its iid as its id."""
+    """Create the AMQP message of one message of a batch: persistent, with its iid as its id."""
     headers = parse(batch.headers[place])
     table: dict[str, Any] = dict(headers)
     if "ce_specversion" in headers:

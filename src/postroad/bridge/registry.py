@@ -50,7 +50,7 @@ class Bridge:
 
 
 def define(name: str, definition: BridgeDefinition, addresses: Addresses) -> Bridge:
-    """Make a bridge from a definition in the settings or of a command."""
+    """Create a bridge from a definition in the settings or of a command."""
     kind = addresses.kind(definition.source, definition.target)
     facts = definition.model_dump()
     shared = {fact: facts.pop(fact) for fact in ("source", "target", "queue", "selector")}

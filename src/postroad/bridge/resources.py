@@ -83,7 +83,7 @@ SHARDS = Resource(
     ),
     (Filter("queue", "Queue", "Очередь", "Only of this logical queue.", ("logical",)),),
     is_descending=False, example="postroad bridge shards list orders",
-    advice="name them in the settings: bridge.shards",
+    advice="configure them: bridge.shards",
 )  # fmt: skip
 
 
@@ -123,6 +123,6 @@ DRAIN = _action(
 )  # fmt: skip
 RESUME = _action(
     "resume", "running",
-    "Let a bridge go on that was paused or drained.\n\nExample: postroad bridge resume orders",
+    "Let a bridge that was paused or drained continue.\n\nExample: postroad bridge resume orders",
     "Resume", "Продолжить", *("paused", "draining", "drained", "unknown"),
 )  # fmt: skip

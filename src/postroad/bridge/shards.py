@@ -79,7 +79,7 @@ class ShardedQueue:
         if not any(weights.values()):
             raise NoShard(
                 f"no shard of {logical} takes posts",
-                hint=f"set the weight of at least one above 0 in the settings: bridge.shards.{logical}",
+                hint=f"set the weight of one or more above 0: bridge.shards.{logical}",
             )
         self._ring = HashRing(weights)
         self._buses = {name: AsyncBus(addresses.database(name)) for name in weights}

@@ -202,7 +202,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             self.chord_error_from_stack(callback=body, exc=error)
 
     def _join(self, parts: GroupResult) -> list[Any]:
-        """Return the values of completed parts, with one query. Raises the error of a failed part."""
+        """Return the values of completed parts, by one query. Raises the error of a failed part."""
         tasks = {part.id: part for part in parts.results if isinstance(part, AsyncResult)}
         for task_id, meta in self.get_many(tasks, max_iterations=1):
             tasks[task_id]._maybe_set_cache(meta)

@@ -63,7 +63,7 @@ class _CallerLink(Link):
 
     def __init__(self, source: Any) -> None:
         if iscoroutinefunction(getattr(source, "execute", None)):
-            raise TypeError("a task is sent by code that blocks; call it inside run_sync")
+            raise TypeError("tasks are sent by blocking code; call apply_async inside run_sync")
         self._source = source
 
     def run(self, text: str, parameters: Sequence[object] = ()) -> list[Any]:

@@ -121,7 +121,7 @@ class Sharing:
         return math.ceil(self._concurrency / max(1, self.connections - 1))
 
     def grow(self, connections: int, now: float) -> bool:
-        """Add connections after a slow batch that ran with `connections`; return whether there are more."""
+        """Add connections after a slow batch with this many; return whether there are more."""
         if connections == self.connections:
             self.connections = min(self._most, 2 * connections)
             self._grown_at = now

@@ -178,7 +178,7 @@ def pause(
 ) -> Call[bool]:
     """Let a consumer, or all consumers of a queue, take nothing until it is resumed.
 
-    Posts go on, and held leases can be acked. Returns False if it was already paused. Raises
+    Posts continue, and held leases can be acked. Returns False if it was already paused. Raises
     QueueNotFound, ConsumerNotFound, and InvalidArgument for the queue of sagas.
     """
     given = {"qname": queue, "cname": consumer, "reason": reason, "paused_by": paused_by}

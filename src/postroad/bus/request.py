@@ -80,7 +80,7 @@ class Question:
             raise InvalidArgument(reason, hint="pass a positive timedelta")
 
     def timed_out(self, iid: str | None) -> RequestTimedOut:
-        """Make the error of a request without an answer."""
+        """Create the error of a request without an answer."""
         return RequestTimedOut(
             f"no answer from queue {self.queue} within {self.timeout.total_seconds():g} s",
             hint="check that a worker runs for it; try again, or allow more time",

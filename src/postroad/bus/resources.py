@@ -183,7 +183,7 @@ class _Messages:
         names = {one: query.filters.get(one) for one in ("queue", "consumer", "state")}
         queue, consumer, state = names.values()
         if not queue or not consumer or state not in STATES:
-            raise FilterInvalid("the messages of one queue are listed", hint="name the queue")
+            raise FilterInvalid("messages are listed per queue", hint="specify the queue")
         found = await browse(
             AsyncBus(place),
             queue,
@@ -267,7 +267,7 @@ WORKERS = Resource(
         Column("pid", "Process ID", "PID", "id", is_sortable=True, is_nullable=False),
         Column("mode", "Mode", "Режим", "word"),
         Column("concurrency", "Concurrency", "Параллельность", "number", is_sortable=True,
-               is_nullable=False, help="How many messages it handles at the same time."),
+               is_nullable=False, help="Number of messages that it handles concurrently."),
         Column("holds", "Leased", "В работе", "number", is_sortable=True, is_nullable=False,
                help="Messages that it has leased; in mode transaction none are."),
         Column("started_at", "Started", "Запущен", "moment", is_sortable=True, is_nullable=False),
@@ -346,7 +346,7 @@ DEAD_GROUPS = Resource(
         Column("first_at", "First", "Первое", "moment", is_sortable=True, is_nullable=False),
         Column("last_at", "Last", "Последнее", "moment", is_sortable=True, is_nullable=False),
         Column("trend", "Last 24 hours", "За 24 часа", "list", is_listed=False,
-               help="How many died in each of the last 24 hours."),
+               help="Number that died in each of the last 24 hours."),
     ),
     (
         _QUEUE,

@@ -56,7 +56,7 @@ class _Owned:
 
     def close(self) -> Any:
         """Refuse: the worker closes its connections."""
-        raise TransactionOwned("a handler does not close the worker's connection")
+        raise TransactionOwned("a handler must not close the worker's connection")
 
     def __del__(self, *_: object) -> None:
         """Do not warn: the worker closes the session that all these objects share."""

@@ -62,7 +62,7 @@ def carried(name: str, headers: object) -> Iterator[None]:
 
 
 class Spans:
-    """Makes the spans of one tracer."""
+    """Creates the spans of one tracer."""
 
     def __init__(self, tracer_provider: Any = None) -> None:
         from opentelemetry import trace as api

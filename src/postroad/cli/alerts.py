@@ -155,7 +155,7 @@ def serve(application: Application, seconds: float | None) -> None:
 
 
 def service(context: PartContext) -> Service:
-    """Make the sender and the watchers."""
+    """Create the sender and the watchers."""
     dsn, settings = context.dsn, context.application.settings
     given, every = settings.alerts, settings.alerts.watch_interval
     folders = [context.application.data_folder, *given.watch_folders]

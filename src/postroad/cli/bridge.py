@@ -57,7 +57,7 @@ def bridge() -> None:
 @click.option("--name", help="Name of the bridge; default: that of the queue.")
 @click.option("--queue-at-target", help="Queue at the target; default: the same name.")
 @click.option("--selector", help="SQL condition over t: which messages are carried.")
-@click.option("--exchange", default="", help="RabbitMQ: name of the exchange; default: one per queue.")
+@click.option("--exchange", default="", help="RabbitMQ: the exchange; default: its default one.")
 @click.option(
     "--exchange-kind",
     type=click.Choice(["direct", "topic", "fanout", "headers"]),
@@ -66,7 +66,9 @@ def bridge() -> None:
     help="RabbitMQ: kind of the exchange, if it is created.",
 )
 @click.option("--routing-key", help="RabbitMQ: e.g. 'orders.{group}'; default: the queue.")
-@click.option("--binding-key", help="RabbitMQ: binds the queue; default: the routing key.")
+@click.option(
+    "--binding-key", help="RabbitMQ: key of the queue's binding; default: the routing key."
+)
 @click.option(
     "--queue-kind",
     type=click.Choice(["quorum", "stream", "classic", "existing"]),
@@ -186,6 +188,6 @@ def run(
 
 
 def bridges(context: PartContext) -> Service:
-    """Make the service that runs every bridge of this database."""
+    """Create the service that runs every bridge of this database."""
     settings = context.application.settings.bridge
     return BridgeSupervisor(Addresses.of(context.dsn, settings), settings)

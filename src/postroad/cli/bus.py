@@ -277,7 +277,7 @@ def _shown(data: Any) -> Any:
 
 
 def maintenance(context: PartContext) -> Service:
-    """Make the maintenance of the bus."""
+    """Create the maintenance of the bus."""
     settings = context.application.settings
     return AsyncMaintenance(
         context.dsn, settings.bus.maintenance_interval, is_pooled=settings.database.is_pooled

@@ -147,7 +147,7 @@ pass_application = click.make_pass_decorator(Application, ensure=True)
 def command(
     group: click.Group | None = None, name: str | None = None
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function, and add it to a group.
+    """Turn a function into a command and add it to a group.
 
     The function gets the application first; `--dry-run` and `--json` are added if it has the
     parameters `is_dry_run` and `as_json`.

@@ -254,7 +254,7 @@ def _schemas(dsn: str) -> Iterator[Finding]:
         for schema in SCHEMAS:
             found = migrator.status(connection, schema)
             shown = {"missing": "not installed", "current": f"current, by {found.version}"}
-            advice = {"missing": "postroad db install", "newer": "upgrade this Postroad"}
+            advice = {"missing": "postroad db install", "newer": "upgrade Postroad"}
             state, todo = found.state, advice.get(found.state, "postroad db upgrade")
             name = f"schema {schema.name}"
             yield _finding(name, found.is_current, shown.get(state, state), todo)

@@ -126,7 +126,7 @@ for one in (
 @click.option("--root", type=as_root, help="The root folder, or s3://bucket/prefix.")
 @click.option("--host", help="The address to listen on; default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0: any free one.")
-@click.option("--workers", type=click.IntRange(1, 64), help="How many processes; default 1.")
+@click.option("--workers", type=click.IntRange(1, 64), help="Number of processes; default 1.")
 @click.option("--fd", type=int, help="Serve on this inherited listening socket, not on a port.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Serve HTTPS: certificate, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="The certificate's key, PEM.")

@@ -164,7 +164,9 @@ def status(application: Application, as_json: bool) -> None:
 
 @command(intake)
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
-@click.option("--until-done", is_flag=True, help="Stop when no file is waiting or being transferred.")
+@click.option(
+    "--until-done", is_flag=True, help="Stop when no file is waiting or being transferred."
+)
 def watch(application: Application, seconds: float | None, until_done: bool) -> None:
     """Show running transfers as progress bars until Ctrl-C.
 

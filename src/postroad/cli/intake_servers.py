@@ -24,7 +24,7 @@ def _facts_of_a_server(command: Command) -> Command:
     options: list[Command] = [
         click.option("--name", help="Name of the server; default: its host."),
         click.option("--port", type=click.IntRange(1, 65535)),
-        click.option("--directory", help="The folder to watch; default: the login's own folder."),
+        click.option("--directory", help="The folder to watch; default: the login's home folder."),
         click.option("--host-key", help="The server's public key; default: pinned on first use."),
         click.option("--trust-first-key/--no-trust-first-key", "trusts_first_key", default=None,
                      help="Send a password even before the host key is pinned."),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def make_service(
     part: str, databases: Databases, settings: CoordinationSettings, checks: Sequence[Check] = ()
 ) -> tuple[Service, list[DatabaseBridge]]:
-    """Make the Writer, the Coordinator or the Reader, and the bridges that it needs."""
+    """Create the Writer, the Coordinator or the Reader, and the bridges that it needs."""
     keep = settings.keep
     if part == "writer":
         poll_interval, resend = settings.poll_interval, settings.resend
@@ -52,7 +52,7 @@ def make_gateway(
     settings: CoordinationSettings,
     publish: Publish | None = None,
 ) -> Service:
-    """Make the HTTP interface; `publish` serves it in another server."""
+    """Create the HTTP interface; `publish` serves it in another server."""
     # FastAPI is slow to import, so only the service that needs it imports it.
     from postroad.coordination.gateway import Gateway
 
@@ -97,13 +97,13 @@ class Coordination(Service):
 
 
 def gateway(context: PartContext) -> Service:
-    """Make the HTTP interface."""
+    """Create the HTTP interface."""
     settings, publish = context.application.settings.coordination, context.publish("/coordination")
     return make_gateway(context.application, _databases(context), settings, publish)
 
 
 def writers(context: PartContext) -> Service:
-    """Make the sample Writer, which changes items continuously."""
+    """Create the sample Writer, which changes items continuously."""
     return SampleWriter(_databases(context).writer)
 
 

@@ -22,7 +22,7 @@ EVENT_QUEUES = ("exchange_events", "file_events")
 
 
 def exchange(context: PartContext) -> Service:
-    """Make the server."""
+    """Create the server."""
     settings = context.application.settings
     return ExchangeServer(
         context.dsn,
@@ -35,7 +35,7 @@ def exchange(context: PartContext) -> Service:
 
 
 def partners(context: PartContext) -> Service:
-    """Make a mobile client for each database."""
+    """Create a mobile client for each database."""
     url = _url(context)
     services: list[Service] = []
     for database in DATABASES:
@@ -45,7 +45,7 @@ def partners(context: PartContext) -> Service:
 
 
 def erps(context: PartContext) -> Service:
-    """Make the ERP instances."""
+    """Create the ERP instances."""
     url, folder = _url(context), context.application.data_folder / "sample"
     services: list[Service] = []
     for database, instances in DATABASES.items():

@@ -21,7 +21,7 @@ SAMPLE_DISCOVER_INTERVAL = "2s"
 
 
 def make_context(application: Application, dsn: str) -> IntakeContext:
-    """Make the context that all parts of the intake use."""
+    """Create the context that all parts of the intake use."""
     settings, folder = application.settings, application.data_folder
     is_pooled = settings.database.is_pooled
     return IntakeContext(dsn, settings.intake, application.vault(), folder, is_pooled)
@@ -43,7 +43,7 @@ def intake_context(application: Application) -> Iterator[IntakeContext]:
 def make_server(
     application: Application, context: IntakeContext, publish: Publish | None = None, **given: Any
 ) -> WebServer:
-    """Make the server of the web API; `given` are the host and the port if options name them."""
+    """Create the server of the web API; `given` are the host and the port if options name them."""
     # FastAPI is slow to import, so only the services that need it import it.
     from postroad.intake.api import create_api
     from postroad.web.server import WebServer
@@ -57,13 +57,13 @@ def make_server(
 
 
 def intake(context: PartContext) -> Service:
-    """Make the web interface."""
+    """Create the web interface."""
     made = make_context(context.application, context.dsn)
     return make_server(context.application, made, context.publish("/intake"))
 
 
 def worker(context: PartContext) -> Service:
-    """Make the Celery worker."""
+    """Create the Celery worker."""
     return CommandService(
         "celery worker", context, ["intake", "worker", "--pool", "prefork", "--concurrency", "2"]
     )

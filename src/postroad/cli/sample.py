@@ -108,7 +108,7 @@ class SampleBilling(_Sample):
 
 
 def billing(context: PartContext) -> Service:
-    """Make the worker: `up` runs it as a process, which executes `postroad serve`."""
+    """Create the worker: `up` runs it as a process, which executes `postroad serve`."""
     if context.mounts is not None:
         return CommandService("sample billing", context, ["serve", "sample-billing"])
     return SampleBilling("sample billing", context.dsn)

@@ -21,7 +21,7 @@ from postroad.postgres.connections import connect_async
 
 
 def writer_bridges(writer: str, coordinator: str) -> list[DatabaseBridge]:
-    """Make the bridges between a Writer and its Coordinator; none is started."""
+    """Create the bridges between a Writer and its Coordinator; none is started."""
     return _joined(
         ("c_main", writer, coordinator, calls.EVENTS),
         ("c_writer", coordinator, writer, calls.DECISIONS),
@@ -29,7 +29,7 @@ def writer_bridges(writer: str, coordinator: str) -> list[DatabaseBridge]:
 
 
 def reader_bridges(name: str, reader: str, coordinator: str) -> list[DatabaseBridge]:
-    """Make the bridges of a Reader, for votes and decisions; none is started."""
+    """Create the bridges of a Reader, for votes and decisions; none is started."""
     return _joined(
         ("c_main", reader, coordinator, calls.VOTES),
         (f"c_{name}", coordinator, reader, calls.DECISIONS),
@@ -37,7 +37,7 @@ def reader_bridges(name: str, reader: str, coordinator: str) -> list[DatabaseBri
 
 
 def make_bridges(writer: str, coordinator: str, readers: Mapping[str, str]) -> list[DatabaseBridge]:
-    """Make the bridges between a Writer, a Coordinator and Readers by name; none is started."""
+    """Create the bridges between a Writer, a Coordinator and Readers by name; none is started."""
     found = writer_bridges(writer, coordinator)
     for name, reader in readers.items():
         found += reader_bridges(name, reader, coordinator)

@@ -221,7 +221,7 @@ def _is_listed_now(connection: Connection[Any], database: str, name: str) -> boo
         # A file that an administrator has put back but not requeued has a row, too.
         " and (m.folder is not null or m.state = 'parked'))"
         " or exists (select from exchange.move v where v.temporary = %s)"
-        # A running server is just writing it.
+        # A running server is writing it.
         " or exists (select from exchange.member m where starts_with(%s, %s || m.epoch || '.'))",
         (database, name, name.removesuffix(".json") + ".bin", name, name, TEMPORARY_PREFIX),
     ).fetchone()

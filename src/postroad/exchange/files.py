@@ -38,7 +38,7 @@ CHUNK_BYTES = 1 << 20
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK the open of a planted pipe would wait for a writer for ever.
+# Without O_NONBLOCK the open of a planted pipe would wait for a writer forever.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNSAFE = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 

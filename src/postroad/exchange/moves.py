@@ -39,7 +39,7 @@ class Move:
     state: str = ""
     version: int = 0
     object: str | None = None
-    # The process is just being started, so no client has read the file.
+    # The process is being started, so no client has read the file.
     is_new: bool = False
 
     @classmethod

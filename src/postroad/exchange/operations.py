@@ -30,7 +30,7 @@ _REFUSALS: dict[str, tuple[type[errors.ExchangeError], str, str]] = {
     ),
     "FORBIDDEN": (
         errors.NotAllowed,
-        "process {process} is another client's",
+        "process {process} belongs to another client",
         "only its owner may do this; others resolve it once it is in doubt",
     ),
     "NAMES": (
@@ -144,7 +144,7 @@ async def add_database(
     ] = None,
     policy: Annotated[
         Literal["go_on", "wait"] | None,
-        "Whether messages behind a parked one of the same sender go on or wait.",
+        "Whether messages behind a parked one of the same sender continue or wait.",
     ] = None,
 ) -> dict[str, Any]:
     """Add a database, or change how it is handled. Raises DatabaseByCase.
@@ -311,7 +311,7 @@ async def _end(connection: Connection, how: str, process: str, *given: str | Non
 
 def _refuse_both(all_databases: bool, databases: Sequence[str] | None) -> None:
     if all_databases and databases:
-        raise ContentInvalid("pass databases or --all-databases, not both")
+        raise ContentInvalid("choose databases or all databases, not both")
 
 
 def is_id(text: str) -> bool:

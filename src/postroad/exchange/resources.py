@@ -26,7 +26,7 @@ DATABASES = Resource(
                help="Who resolves a process in doubt: the ERP's marker, or a person.",
                is_nullable=False),
         Column("policy", "After a failure", "После ошибки", "word", is_listed=False,
-               help="Whether messages behind a parked one of the same sender go on or wait."),
+               help="Whether messages behind a parked one of the same sender continue or wait."),
         Column("queued", "Queued", "В очереди", "number", is_sortable=True, is_nullable=False),
         Column("leased", "In a process", "В процессе", "number", is_sortable=True,
                is_nullable=False),

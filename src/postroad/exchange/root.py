@@ -63,7 +63,7 @@ class Root:
             os.close(lock)
 
     def open_root(self, allows_network: bool = False) -> uuid.UUID:
-        """Make the folder, lock it and return its name. Raises RootLocked, RootForeign."""
+        """Create the folder, lock it and return its name. Raises RootLocked, RootForeign."""
         try:
             self.root.mkdir(mode=0o750, parents=True, exist_ok=True)
             if not allows_network:
@@ -87,7 +87,7 @@ class Root:
                 ) from held
             if (name := self.root_name()) is None:
                 self.close()
-                raise RootLocked(f"another server is just creating {self.root}")
+                raise RootLocked(f"another server is creating {self.root}")
         except OSError as failure:
             self.close()
             raise storage_failure(

@@ -134,7 +134,7 @@ async def _recorded(
 
 
 def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
-    """Make a message of the exchange from one of the bus; its id comes from the iid."""
+    """Create a message of the exchange from one of the bus; its id comes from the iid."""
     data = found["data"]
     try:
         # JSON that cannot be stored is kept as text; otherwise it would block the route.

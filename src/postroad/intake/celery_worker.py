@@ -48,7 +48,7 @@ def broker_url(settings: IntakeSettings, dsn: str) -> str:
 
 
 def create_app(context: IntakeContext) -> Celery:
-    """Make the application; its tasks run with this context."""
+    """Create the application; its tasks run with this context."""
     from postroad.intake import tasks
 
     register()

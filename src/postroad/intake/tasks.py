@@ -41,7 +41,7 @@ def _task(step: Callable[..., Coroutine[Any, Any, tuple[Any, Work]]]) -> Any:
     def run(self: Task, *ids: int) -> Any:
         context = getattr(self.app, "intake", None)
         if not isinstance(context, IntakeContext):
-            raise TypeError("this Celery application has no intake: make it with create_app()")
+            raise TypeError("this Celery application has no intake: create it with create_app()")
         result, work = context.run(lambda engine: step(engine, *ids))
         steps = discover_files_on_server, download_file, upload_to_minio, notify_and_cleanup
         for task, batches in zip(steps, work, strict=True):

@@ -85,7 +85,7 @@ class Holder(Service, Generic[K, L]):
         super().request_stop()
 
     async def run(self) -> None:
-        """Make the calls that are due until stopped and nothing is left to ack."""
+        """Run the calls that are due until stopped and nothing is left to ack."""
         await self.supervise(self._deadlines)
         self.announce_ready()
         last_acks = 0

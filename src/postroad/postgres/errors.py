@@ -58,7 +58,7 @@ class SchemaMissing(SchemaError, code="schema_missing", kind="not_found"):
 
 
 class SchemaBehind(SchemaError, code="schema_behind", kind="refused"):
-    """The schema lacks migrations that this Postroad needs."""
+    """The schema lacks migrations that this version of Postroad needs."""
 
 
 class SchemaBusy(SchemaError, code="schema_busy", kind="unavailable", retryable=True):

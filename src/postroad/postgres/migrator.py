@@ -4,7 +4,7 @@ Everything happens in one READ COMMITTED transaction under an advisory lock, so 
 processes may install concurrently: the first one does the work. Only changes of tables that former
 versions can work with are committed before, if a migration has such (see manifest.py). The steps:
 
-1. refuse: server older than 15, schema that is newer than this Postroad or not ours;
+1. refuse: server older than 15, schema that is newer than this version or not ours;
 2. extensions (only when missing), schema, bookkeeping tables;
 3. as superuser: the schema goes to a role without superuser, and the rest runs as that role;
 4. `search_path` pinned, so that functions may use `set search_path from current`;
@@ -73,7 +73,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """The differences between a schema and this Postroad. `version` is that of the last install."""
+    """The differences between a schema and this version. `version` is that of the last install."""
 
     schema: str
     is_installed: bool
@@ -116,7 +116,7 @@ def upgrade(connection: Connection, schema: Schema, *, is_dry_run: bool = False)
 
 
 def status(connection: Connection, schema: Schema) -> SchemaStatus:
-    """Compare the schema with this Postroad. Read-only."""
+    """Compare the schema with this version of Postroad. Read-only."""
     manifest = read_manifest(schema)
     recorded = bookkeeping.read(connection, schema.name)
     known = {migration.name for migration in manifest.migrations}
@@ -279,15 +279,15 @@ def _refuse_newer(schema: Schema, manifest: Manifest, recorded: Recorded) -> Non
     if bookkeeping.release_order(recorded.version) > bookkeeping.release_order(own):
         raise SchemaNewer(
             f"the schema {schema.name} was installed by Postroad {recorded.version}, this is {own}",
-            hint="upgrade this Postroad first",
+            hint="upgrade Postroad first",
             schema=schema.name,
         )
 
 
 def _newer(schema: Schema, unknown: list[str]) -> SchemaNewer:
     return SchemaNewer(
-        f"the schema {schema.name} is newer than this Postroad: it has {', '.join(unknown)}",
-        hint="upgrade this Postroad first",
+        f"the schema {schema.name} is newer than this version: it has {', '.join(unknown)}",
+        hint="upgrade Postroad first",
         schema=schema.name,
     )
 

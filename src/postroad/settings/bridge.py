@@ -37,7 +37,7 @@ class BridgeDefinition(Section):
     routing_key: str | None = None
     """RabbitMQ: the routing key; `{group}` and the like are filled in. Default: the queue."""
     binding_key: str | None = None
-    """RabbitMQ: binds the queue to the exchange. Default: the routing key."""
+    """RabbitMQ: the key that binds the queue to the exchange. Default: the routing key."""
     queue_kind: Literal["quorum", "stream", "classic", "existing"] = "quorum"
     """RabbitMQ: the kind of a queue that is created; `existing` creates none. Default quorum."""
 

@@ -26,7 +26,7 @@ class ExchangeSettings(S3Settings):
     second_root: Root | None = None
     """A store of the other kind, whose files a migration copies to the root. Default: none."""
     copies_per_second: int = Field(default=100, ge=1)
-    """How many files a migration copies per second at most. Default 100."""
+    """The maximum number of files that a migration copies per second. Default 100."""
     host: str = "127.0.0.1"
     """The address to listen on. Default 127.0.0.1."""
     port: Port = 8420
@@ -46,7 +46,7 @@ class ExchangeSettings(S3Settings):
     suspect_after: int = Field(default=5, ge=1)
     """A message that failed this often is offered alone, then parked. Default 5."""
     failed_policy: Literal["go_on", "wait"] = "go_on"
-    """Whether later messages of the sender of a parked one go on or wait. Default go_on."""
+    """Whether later messages of the sender of a parked one continue or wait. Default go_on."""
     log_kept: Duration = timedelta(days=92)
     """How long files stay in Log, and ended processes are kept. Default 92d (3 months)."""
     retention_interval: Duration = timedelta(hours=1)
@@ -64,7 +64,7 @@ class ExchangeSettings(S3Settings):
     upload_limit: int = Field(default=2 * 1024 * 1024 * 1024, ge=1024)
     """The largest uploaded reply; more is 413. Default 2 GiB."""
     file_threads: int = Field(default=24, ge=1, le=256)
-    """How many files are written or moved in parallel. Default 24."""
+    """The number of files that are written or moved in parallel. Default 24."""
     orphan_age: Duration = timedelta(days=7)
     """Age after which an object in an S3 store that no message names is removed. Default 7d."""
     allows_network_root: bool = False

@@ -33,7 +33,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def postroad_server() -> Iterator[TestServer]:
-    """Give the embedded PostgreSQL of this run."""
+    """Return the embedded PostgreSQL of this run."""
     server = TestServer.of_run(run_folder())
     server.start()
     yield server
@@ -42,7 +42,7 @@ def postroad_server() -> Iterator[TestServer]:
 
 @pytest.fixture
 def postroad_database(postroad_server: TestServer) -> Iterator[str]:
-    """Give the DSN of a fresh database with the bus installed. For tests that commit."""
+    """Return the DSN of a fresh database with the bus installed. For tests that commit."""
     from postroad.bus.schema import BUS
 
     with postroad_server.clone(BUS) as dsn:
@@ -59,7 +59,7 @@ def _postroad_shared_database(postroad_server: TestServer) -> Iterator[str]:
 
 @pytest.fixture
 def postroad_connection(_postroad_shared_database: str) -> Iterator[Connection]:
-    """Give a connection to a database with the bus, and roll back the changes of the test."""
+    """Return a connection to a database with the bus, and roll back the changes of the test."""
     with psycopg.connect(_postroad_shared_database) as connection:
         yield connection
         connection.rollback()
@@ -67,5 +67,5 @@ def postroad_connection(_postroad_shared_database: str) -> Iterator[Connection]:
 
 @pytest.fixture
 def postroad_clock(postroad_database: str) -> DatabaseClock:
-    """Give the clock of the test's own database."""
+    """Return the clock of the test's own database."""
     return DatabaseClock(postroad_database)

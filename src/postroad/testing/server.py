@@ -112,7 +112,7 @@ class TestServer:
 
     @contextmanager
     def clone(self, *schemas: Schema) -> Iterator[str]:
-        """Give the DSN of a fresh database with these schemas installed; drop it afterwards."""
+        """Return the DSN of a fresh database with these schemas installed; drop it afterwards."""
         if schemas and schemas not in self._templates:
             self._templates[schemas] = self.template(*schemas)
         name = self.create(self._templates[schemas] if schemas else "template0")

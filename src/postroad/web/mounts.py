@@ -55,7 +55,7 @@ class Mounts:
             await _finish(mounted.requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer that its component does not run."""
+        """Pass the request on, or respond that its component is not running."""
         # The path of `OPTIONS *` has no slash.
         first = scope["path"].removeprefix("/").partition("/")[0] if "path" in scope else ""
         prefix = f"/{first}" if scope["type"] == "http" else ""
@@ -65,7 +65,7 @@ class Mounts:
             return
         mounted = self._mounted[prefix]
         if mounted is None:
-            failure = ComponentUnavailable(f"{prefix[1:]} does not run at the moment")
+            failure = ComponentUnavailable(f"{prefix[1:]} is not running")
             await problem_response(problem_of(failure))(scope, receive, send)
             return
         request = asyncio.get_running_loop().create_task(

@@ -20,7 +20,7 @@ class Page(BaseModel, Generic[Item]):
 
 
 def page_of(rows: Sequence[Item], limit: int, key: Callable[[Item], tuple[Any, ...]]) -> Page[Item]:
-    """Make a page from up to `limit + 1` rows: an extra row means that there is a next page."""
+    """Create a page from up to `limit + 1` rows: an extra row means that there is a next page."""
     items = list(rows[:limit])
     more = len(rows) > limit
     return Page(items=items, cursor=encode_cursor(*key(items[-1])) if more and items else None)

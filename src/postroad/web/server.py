@@ -198,7 +198,7 @@ class HeadLimit(asyncio.Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, *event: Any) -> None:
-        """Leave the connection to the protocol of websockets."""
+        """Hand the connection over to the WebSocket protocol."""
         self._is_upgraded = True
         super().handle_websocket_upgrade(*event)  # type: ignore[misc]
 

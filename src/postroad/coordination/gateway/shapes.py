@@ -74,11 +74,11 @@ class Shape:
     columns: tuple[Column, ...]
 
     def creation(self) -> type[BaseModel]:
-        """Make the model of a new row: columns without a default are required."""
+        """Create the model of a new row: columns without a default are required."""
         return self._model("New", [one for one in self.columns if not one.is_generated])
 
     def change(self) -> type[BaseModel]:
-        """Make the model of a change: an omitted field keeps its value, null is written."""
+        """Create the model of a change: an omitted field keeps its value, null is written."""
         return self._model("Change", [one for one in self.columns if one.name not in self.keys])
 
     def kept_in(self, replica: Shape) -> Shape:

@@ -58,7 +58,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
         """Return the bytes of a large file of a process."""
         found = await processes.shown(known(id))
         if found["owner"] != caller.id and not caller.is_admin:
-            raise NotAllowed("the process is another client's")
+            raise NotAllowed("the process belongs to another client")
         for fact in found["files"]:
             if fact["name"] == name:
                 return file_answer(mover, Move.of(fact))
@@ -94,7 +94,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
         database, owner = found
         if owner != caller.id:
             # Checked before the body is received, and again in the journal.
-            raise NotAllowed("the process is another client's")
+            raise NotAllowed("the process belongs to another client")
         uploaded = await _receive(request, mover, database, processes.settings.upload_limit)
         parameters = caller.id, id, name, recipient, *uploaded
         temporaries = [uploaded.temporary]
@@ -121,7 +121,7 @@ def add_processes(call: Endpoints, processes: Processes) -> None:
 
     @call("POST", "/{id}/resolve", Prepared, 403, 404, 409, *BODY)
     async def resolve(caller: Client, id: str, given: Resolve) -> Response:
-        """Report the outcome of a process: its owner at any time, another instance in doubt."""
+        """Report the outcome: the owner at any time, another instance while it is in doubt."""
         found = await processes.find(known(id))
         if found is None:
             raise ProcessNotFound("there is no such process")

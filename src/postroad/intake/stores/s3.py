@@ -146,7 +146,7 @@ class S3Store:
         kind: type[errors.StoreError] = errors.StoreUnavailable
         what, hint = "fails", None
         if code in UPLOAD_LOST:
-            kind, what = errors.UploadLost, "cannot go on with the upload"
+            kind, what = errors.UploadLost, "cannot continue the upload"
         elif code in KEY_REFUSED:
             kind, what = errors.KeyRefused, "cannot keep this key"
             hint = "remove what is in its place in the store, or rename the file; then retry it"

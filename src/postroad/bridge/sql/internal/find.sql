@@ -1,4 +1,4 @@
--- Rows by name.  Errors: MR001, MB001.
+-- Return rows by name.  Errors: MR001, MB001.
 
 create or replace function bridge._outlet(p_name text) returns bridge.outlet
 language plpgsql stable set search_path from current as $$

@@ -2,7 +2,7 @@
 -- cost.  A transaction that has used the queue before may run the previous functions until it ends, see README.md.
 -- Locks: the queue's advisory lock.
 
--- Lets a consumer, or without a name every present and future consumer of the queue, take nothing until mbus.resume.  Posts go on, held
+-- Lets a consumer, or without a name every present and future consumer of the queue, take nothing until mbus.resume.  Posts continue, held
 -- leases can be answered, and operators can browse, purge, move and redrive.  Returns false if it was already paused; nothing is changed
 -- then.
 -- Errors: MB001, MB002, MB012 the queue of sagas.

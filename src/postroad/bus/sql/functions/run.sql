@@ -64,7 +64,7 @@ begin
   execute pg_catalog.format('prepare mbus_run_on (mbus.%I) as %s', p_model, p_statement);
   if exists (select from pg_catalog.pg_prepared_statements s
              where s.name = 'mbus_run_on' and pg_catalog.cardinality(s.parameter_types) > 1) then
-    raise syntax_error using message = 'there is no parameter but $1';
+    raise syntax_error using message = '$1 is the only parameter';
   end if;
   raise triggered_action_exception;    -- undoes what came after the statement, if anything did
 exception

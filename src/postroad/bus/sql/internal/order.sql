@@ -147,7 +147,7 @@ declare
   v_state    text;
   v_is_seen  boolean := false;
 begin
-  -- Waits for a transaction that is just posting it, and makes later transactions wait for ours.
+  -- Waits for a transaction that is posting it, and makes later transactions wait for ours.
   perform from mbus.reserved r where r.queue_id = p_queue.id and r.number = p_number for key share;
   if found then
     insert into mbus.wait (blocked_id, queue_id, number) values (p_blocked, p_queue.id, p_number);

@@ -5,4 +5,4 @@ select q.name as queue, c.name as consumer, q.name || '.' || d.number || '@' || 
        coalesce(d.data_hstore::text, d.data_jsonb::text, d.data_text, d.data_bytea::text) as data, d.id, d.fingerprint
 from mbus.dmq d join mbus.queue q on q.id = d.queue_id join mbus.consumer c on c.id = d.consumer_id
 cross join mbus.node n;
-comment on view mbus.dead is 'The dead message queue, readable.';
+comment on view mbus.dead is 'The dead message queue, with the payload as text.';

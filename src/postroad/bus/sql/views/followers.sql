@@ -4,4 +4,4 @@ select q.name as queue, case when f.destination_id is null then 'temporary' else
 from mbus.follower f join mbus.queue q on q.id = f.queue_id
 left join mbus.queue d on d.id = f.destination_id
 left join mbus.temporary_queue t on t.name = f.temporary_name;
-comment on view mbus.followers is 'Who gets copies of what is posted: triggers and temporary consumers.';
+comment on view mbus.followers is 'Recipients of copies of posted messages: triggers and temporary consumers.';

@@ -65,7 +65,7 @@ language sql volatile set search_path from current as $$
   on conflict do nothing
 $$;
 
--- Contents were copied to the other store under new names: from now on their messages name them.  The plans, which are returned, remove
+-- Contents were copied to the other store under new names: from now on their messages refer to them.  The plans, which are returned, remove
 -- the files that were copied, or give the copies the names of files.  A message whose row has changed since the caller read it is left out.
 --   p_objects, p_folders  what the caller has copied; an object null: a file in that folder.  Errors: MX001.
 create or replace function exchange.record_copies(

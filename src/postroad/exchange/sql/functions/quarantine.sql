@@ -1,6 +1,6 @@
 -- A file is changed or missing.  What happens depends on the state of its message:
 --   queued, deferred, waiting   parked: not handed out until its file is right again
---   leased, process STARTED     parked; p_is_new: it was not handed out yet, and the process goes on without it, else the
+--   leased, process STARTED     parked; p_is_new: it was not handed out yet, and the process continues without it, else the
 --                               process is cancelled, because its owner may have read the file
 --   leased, unknown, prepared   of a process that may have committed: the outcome decides, and it is parked only if there is
 --                               still something to do

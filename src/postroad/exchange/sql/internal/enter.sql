@@ -10,7 +10,7 @@ begin
   select s.* into v_server from exchange.server s;
   if p_epoch is not null and not exists (select from exchange.member m where m.epoch = p_epoch) then
     raise exception 'this server (generation %) was removed: it did not respond', p_epoch
-      using errcode = 'MX001', hint = 'Start it again; other servers of this exchange go on.';
+      using errcode = 'MX001', hint = 'Start it again; other servers of this exchange continue.';
   end if;
   v_server.served_seconds := exchange._served(v_server);
   return v_server;

@@ -17,7 +17,7 @@ create table exchange.server (
   sweeper         bigint,
   -- What the marker of an object store holds, the latest first: one for each time that a first server has started.
   runs            text[] not null default '{}',
-  -- A store of the other kind than the root, of a migration; is_migrating: servers use it, and files may be there.
+  -- The second store of a migration, of the other kind than the root; is_migrating: servers use it, so it may contain files.
   second_root_id   uuid,
   second_root_path text,
   is_migrating     boolean not null default false
