@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +20,8 @@ from tests.docs.snippets import DOCS
 from tests.sql.calls import column, one, rows
 
 PAGE = DOCS / "howto" / "migrate-from-mbus.md"
-# The tables, roles and views that the original has after these calls of its own: two queues, one
-# restricted to roles; consumers with a selector; a trigger; a view; messages in every state.
-ORIGINAL = """
-    create extension if not exists hstore;
-    create schema mbus;
+# The original's own tables. Its late versions are an extension, the early ones a script.
+TABLES = """
     create table mbus.qt_model (
       id bigint, added timestamp not null, iid text collate "C" not null unique,
       delayed_until timestamp not null, expires timestamp, received integer[],
@@ -34,6 +32,11 @@ ORIGINAL = """
       id serial, name text, qname text, selector text, added timestamp);
     create table mbus.trigger (src text, dst text, selector text, unique (src, dst));
     create table mbus.dmq (like mbus.qt_model including all);
+"""
+CONTROL = "default_version = '1.0'\nschema = mbus\nrelocatable = false\nrequires = 'hstore'\n"
+# What it has after these calls of its own: two queues, one restricted to roles; consumers with a
+# selector; a trigger; a view; messages in every state.
+CALLS = """
     create table mbus."qt$orders" (like mbus.qt_model including all);
     create table mbus."qt$limits" (like mbus.qt_model including all);
     insert into mbus.trigger values ('orders', 'limits', $$(t.data->'n') in ('1', '40')$$);
@@ -64,12 +67,33 @@ ORIGINAL = """
 """
 
 
-@pytest.fixture
-def original(empty_database: str, server: TestServer) -> Iterator[str]:
+def create_extension(connection: Connection) -> None:
+    """Install the original as the extension `mbus`, as its late versions are."""
+    # Not the folder of the test, which the user of the server cannot read.
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder) / "extension"
+        files.mkdir()
+        files.parent.chmod(0o755)
+        (files / "mbus.control").write_text(CONTROL, encoding="utf-8")
+        (files / "mbus--1.0.sql").write_text(TABLES, encoding="utf-8")
+        path = sql.Literal(f"{folder}:$system")
+        connection.execute(sql.SQL("set extension_control_path = {}").format(path))
+        connection.execute("create extension mbus cascade")
+
+
+@pytest.fixture(params=["script", "extension"])
+def original(
+    request: pytest.FixtureRequest, empty_database: str, server: TestServer
+) -> Iterator[str]:
     name = psycopg.conninfo.conninfo_to_dict(empty_database)["dbname"]
-    roles = [f"mbus_{name}_post_orders", f"mbus_{name}_consume_orders_by_default", f"web_{name}"]
+    roles = [f"mbus_{name}_post_orders", f"mbus_{name}_consume_orders_by_default"]
+    roles += [f"web_{name}", f"mbus_{name}_admin"]
     with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute(ORIGINAL)
+        if request.param == "extension":
+            create_extension(connection)
+        else:
+            connection.execute("create extension hstore; create schema mbus;" + TABLES)
+        connection.execute(CALLS)
         for role in roles:
             connection.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         connection.execute(
@@ -140,6 +164,10 @@ def test_every_step_of_the_page_moves_the_original(original: str, tmp_path: Path
         assert taken(connection, "limits") == ["40"]
         restricted = "select queue from mbus.queues where is_roles_security_model"
         assert rows(connection, restricted) == [("orders",)]
+        connection.execute("drop schema mbus_old cascade")
+        assert one(connection, "select count(*) from pg_extension where extname = 'mbus'") == 0
+        connection.execute("insert into public.orders_q (data) values ('n=>41')")
+        assert taken(connection, "orders") == ["41"]
 
 
 def test_a_selector_without_the_alias_is_refused_and_nothing_is_created(
