@@ -64,6 +64,13 @@ def parse(text: str) -> dict[str, str | None]:
     return {key: None if item == "NULL" else item[1:-1] for key, item in pairs}
 
 
-def array_literal(items: Iterable[str | None]) -> str:
+class Untyped(str):
+    """Text whose type a driver must not check, because the server converts it."""
+
+    __slots__ = ()
+
+
+def array_literal(items: Iterable[str | None]) -> Untyped:
     """Write a one-dimensional array literal; the server decides what the elements are."""
-    return "{" + ",".join("NULL" if item is None else _quote(item) for item in items) + "}"
+    written = ",".join("NULL" if item is None else _quote(item) for item in items)
+    return Untyped(f"{{{written}}}")

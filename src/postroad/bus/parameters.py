@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from postroad.bus.errors import ForeignIid, InvalidArgument, NameTooLong
-from postroad.bus.hstore import Hstore, array_literal, dump
+from postroad.bus.hstore import Hstore, Untyped, array_literal, dump
 
 Hstores: TypeAlias = Hstore | Sequence[Hstore] | None
 
@@ -16,6 +16,7 @@ Hstores: TypeAlias = Hstore | Sequence[Hstore] | None
 Duration: TypeAlias = timedelta | float
 
 IDENTIFIER_BYTES = 63
+BEGINNING, END = Untyped("-infinity"), Untyped("infinity")
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from postroad.bus import payload as payloads
 from postroad.bus.call import Call, OfQueue, sql
-from postroad.bus.parameters import Duration, length_or_none
+from postroad.bus.parameters import BEGINNING, Duration, length_or_none
 from postroad.bus.payload import Payload
 
 
@@ -143,7 +143,7 @@ def replay(
     `since` and `until` are times of posting. Repeating a call continues its replay; `again` begins
     another one. Raises QueueNotFound, ConsumerNotFound, InvalidSelector, InvalidArgument.
     """
-    past = {"qname": queue, "cname": consumer, "since": since or "-infinity", "until": until}
+    past = {"qname": queue, "cname": consumer, "since": since or BEGINNING, "until": until}
     more = {"selector": selector, "rate": rate, "again": again, "started_by": started_by}
     return sql(int, "replay", **past, **more)
 
@@ -156,7 +156,7 @@ def count_replay(
     selector: str | None = None,
 ) -> Call[int]:
     """Count the messages that `replay` would post, by reading them. Read-only."""
-    past = {"qname": queue, "cname": consumer, "since": since or "-infinity", "until": until}
+    past = {"qname": queue, "cname": consumer, "since": since or BEGINNING, "until": until}
     return sql(int, "count_replay", **past, selector=selector)
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from postroad.bus.call import Call, listed, named
+from postroad.bus.parameters import BEGINNING, END
 from postroad.bus.status import (
     Consumer,
     ConsumerStatus,
@@ -69,7 +70,7 @@ def history(
     Consumed messages are stored if the queue retains them, see `alter_queue`. `after` is the id of
     the last message of the previous page. Read-only. Raises QueueNotFound, InvalidSelector.
     """
-    past = {"qname": queue, "since": since or "-infinity", "until": until or "infinity"}
+    past = {"qname": queue, "since": since or BEGINNING, "until": until or END}
     given = {**past, "selector": selector, "amt": limit, "place": after}
     return listed(StoredMessage, named("history", *given), *given.values(), queue=queue)
 

@@ -19,6 +19,6 @@ def checked(connection: Any, kind: type[C]) -> C:
     if not isinstance(connection, kind):
         raise InvalidArgument(
             f"the bus client needs psycopg, and this connection is a {type(connection)}",
-            hint="use psycopg 3; with another driver call the SQL functions of the bus",
+            hint="use psycopg 3, or asyncpg with async_bus; else call the SQL functions",
         )
     return connection

@@ -1,16 +1,28 @@
-"""The bus in the transaction of a session or connection of SQLAlchemy 2."""
+"""The bus in the transaction of a session or connection of SQLAlchemy 2, on psycopg or asyncpg."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg.sql import quote
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
 from postroad.bus import AsyncBus, Bus
+from postroad.bus.call import Call
+from postroad.bus.errors import translate
+from postroad.bus.hstore import Untyped
+from postroad.bus.runner import AsyncRunner
 from postroad.integrations import checked
+
+T = TypeVar("T")
+# What psycopg and asyncpg call the parts of an error.
+_DIAGNOSIS = {"message_primary": "message", "message_detail": "detail", "message_hint": "hint"}
 
 
 def bus(source: Session | scoped_session[Any] | Connection) -> Bus:
@@ -29,10 +41,53 @@ async def async_bus(
 ) -> AsyncBus:
     """Return a bus for the current transaction; begins one if there is none.
 
-    Raises InvalidArgument if the driver is not psycopg.
+    On asyncpg the engine's `json_deserializer` decodes jsonb, and a message that it cannot decode
+    raises its error. Raises InvalidArgument if the driver is neither psycopg nor asyncpg.
     """
     connection = source if isinstance(source, AsyncConnection) else await source.connection()
     if not connection.in_transaction():
         await connection.begin()
+    if connection.dialect.driver == "asyncpg":
+        return _AsyncpgBus(connection)  # type: ignore[arg-type]  # its runner takes it
     raw = await connection.get_raw_connection()
     return AsyncBus(checked(raw.driver_connection, psycopg.AsyncConnection))
+
+
+class _AsyncpgRunner(AsyncRunner):
+    """Runs calls on a connection of SQLAlchemy that uses asyncpg."""
+
+    def __init__(self, source: Any, **options: bool) -> None:
+        super().__init__(source, **options)
+        self._connection, self._pool, self._notifies = source, None, False
+
+    async def _run_once(self, call: Call[T]) -> T:
+        connection: Any = self._connection
+        if call.parts:
+            async with connection.begin_nested():
+                return call.read([await self._run_once(part) for part in call.parts])
+        given, bound = iter(call.parameters), list[object]()
+
+        def place(_: object) -> str:
+            value = next(given)
+            if isinstance(value, Untyped):
+                return quote(value)
+            bound.append(value)
+            return f"${len(bound)}"
+
+        try:
+            found = await connection.exec_driver_sql(re.sub("%[sb]", place, call.text), (*bound,))
+        except DBAPIError as error:
+            failure: Any = error.orig.__cause__ if error.orig else None
+            texts = {each: getattr(failure, own, None) for each, own in _DIAGNOSIS.items()}
+            known: Any = SimpleNamespace(
+                sqlstate=getattr(failure, "sqlstate", None), diag=SimpleNamespace(**texts)
+            )
+            translated = translate(known, queue=call.queue, consumer=call.consumer)
+            if translated is None:
+                raise
+            raise translated from error
+        return call.read([tuple(row) for row in found] if found.returns_rows else [])
+
+
+class _AsyncpgBus(AsyncBus):
+    _runner_type = _AsyncpgRunner

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from postroad.bus import Bus, InvalidArgument
+from postroad.bus import (
+    Bus,
+    ConsumerNotFound,
+    InvalidArgument,
+    InvalidSelector,
+    QueueNotFound,
+)
+from postroad.bus.payload import Payload
 from postroad.integrations.sqlalchemy import async_bus, bus
 from tests.integration.broker.senders import sqlalchemy_url
 
@@ -66,13 +76,20 @@ def test_a_connection_that_has_not_begun_commits_what_was_posted(orders: str) ->
     engine.dispose()
 
 
-async def test_posts_and_consumption_belong_to_the_awaited_session(orders: str) -> None:
-    engine = create_async_engine(sqlalchemy_url(orders, "psycopg"))
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+async def test_posts_and_consumption_belong_to_the_awaited_session(
+    orders: str, driver: str
+) -> None:
+    engine = create_async_engine(sqlalchemy_url(orders, driver))
     async with AsyncSession(engine) as session:
+        await session.execute(text("create table shop_order (number int)"))
+        await session.commit()
         await (await async_bus(session)).post("orders", {"number": "1"})
+        await session.execute(text("insert into shop_order values (1)"))
         await session.rollback()
         await (await async_bus(session)).post("orders", {"number": "2"})
         await session.commit()
+        assert list(await session.scalars(text("select number from shop_order"))) == []
     async with engine.connect() as connection:
         assert numbers(await (await async_bus(connection)).consume("orders", amount=10)) == ["2"]
         await connection.rollback()
@@ -81,18 +98,85 @@ async def test_posts_and_consumption_belong_to_the_awaited_session(orders: str) 
     await engine.dispose()
 
 
-async def test_with_asyncpg_the_sql_functions_are_called(orders: str) -> None:
-    engine = create_async_engine(sqlalchemy_url(orders, "asyncpg"))
-    async with AsyncSession(engine) as session:
-        with pytest.raises(InvalidArgument):
-            await async_bus(session)
-        post = text("select mbus.post('orders', cast(cast(:data as text) as jsonb))")
-        if (await session.scalar(text("select payload::text from mbus.queues"))) == "jsonb":
-            await session.execute(post, {"data": '{"number": "1"}'})
-            await session.rollback()
-            await session.execute(post, {"data": '{"number": "2"}'})
-            await session.commit()
-            taken = text("select cast(data as text) from mbus.consumen_orders_by_default(10)")
-            assert list(await session.scalars(taken)) == ['{"number": "2"}']
-            await session.commit()
+@pytest.fixture
+async def session(database: str) -> AsyncIterator[AsyncSession]:
+    engine = create_async_engine(sqlalchemy_url(database, "asyncpg"))
+    async with AsyncSession(engine) as opened:
+        yield opened
     await engine.dispose()
+
+
+VALUES: dict[Payload, list[Any]] = {
+    "hstore": [{"a": None, 'b"': "c\\'$1%s"}, {}],
+    "jsonb": [{"n": [1, 2.5, "é'"]}, None, "null"],
+    "text": ["", "a\\b'{}\"$1 %s :x"],
+    "bytea": [b"", b"\x00\xff'"],
+}
+
+
+@pytest.mark.parametrize("payload", VALUES)
+async def test_asyncpg_sends_and_reads_every_payload(
+    session: AsyncSession, payload: Payload
+) -> None:
+    bus = await async_bus(session)
+    await bus.create_queue("orders", payload=payload)
+    await bus.create_consumer("orders", "late")
+    values = VALUES[payload]
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    headers: list[dict[str, str | None]] = [{"n": str(n), "q": '"'} for n in range(len(values))]
+    await bus.post_many("orders", values, headers, {"p": "1"}, expires=moment)
+    iid = await bus.post("orders", values[1], {"group": "a"}, {"p": None})
+    taken = await bus.consume("orders", amount=10)
+    assert [message.data for message in taken] == [*values, values[1]]
+    assert [message.headers.get("n") for message in taken[:-1]] == [
+        str(n) for n in range(len(values))
+    ]
+    assert taken[0].properties == {"p": "1"}
+    assert (taken[0].expires, taken[-1].iid, taken[0].received) == (moment, iid, ())
+    assert await bus.give_back(taken[-1], error="no'") == "delayed"
+    leased = await bus.lease("orders", "late", 10, ttl=60)
+    assert [message.data for message in leased] == [*values, values[1]]
+    assert await bus.extend_lease(leased[0], 90) > leased[0].leased_until
+    assert await bus.extend_many(leased, 90) == []
+    assert await bus.nack(leased[0], dead_letter=True, error="bad") == "dmq"
+    await bus.ack(leased[1])
+    assert await bus.ack_many([leased[1], *leased[2:]], "late") == [leased[1].iid]
+    [dead] = await bus.dead()
+    assert (dead.iid, dead.consumer, dead.error) == (leased[0].iid, "late", "bad")
+    assert await bus.redrive("orders") == 1
+    assert {each.consumer for each in await bus.status("orders")} == {"default", "late"}
+    assert iid in {each.iid for each in await bus.history("orders")}
+    assert await bus.peek("orders", iid)
+
+
+async def test_errors_of_asyncpg_are_those_of_the_bus(session: AsyncSession) -> None:
+    with pytest.raises(QueueNotFound) as caught:
+        await (await async_bus(session)).post("orders", {})
+    assert "mbus.create_queue" in str(caught.value.hint)
+    await session.rollback()
+    bus = await async_bus(session)
+    await bus.create_queue("orders", payload="text")
+    await session.commit()
+    bus = await async_bus(session)
+    with pytest.raises(ConsumerNotFound):
+        await bus.consume("orders", "none")
+    await session.rollback()
+    bus = await async_bus(session)
+    with pytest.raises(InvalidSelector):
+        await bus.create_consumer("orders", "bad", "nonsense")
+    await session.rollback()
+    bus = await async_bus(session)
+    with pytest.raises(InvalidArgument, match="own connections"):
+        bus.subscribe("orders")
+    with pytest.raises(DBAPIError):
+        await bus.consume("orders", amount=2**40)
+
+
+async def test_a_temporary_consumer_belongs_to_the_session_of_asyncpg(
+    session: AsyncSession,
+) -> None:
+    bus = await async_bus(session)
+    await bus.create_queue("orders")
+    name = await bus.create_temporary_consumer("orders")
+    await bus.post("orders", {"a": "1"})
+    assert [message.data for message in await bus.consume_temporary(name)] == [{"a": "1"}]
