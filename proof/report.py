@@ -40,8 +40,8 @@ choices are made again among those of that moment.
 ## Read a page
 
 - **commit** is the product that was tested; a plus sign stands for uncommitted changes.
-- **violations** are sentences, each of one promise that did not hold, with what is needed to
-  repeat it. The command fails when there is one. A page with violations stays as it is until a
+- **violations**: each sentence names a promise that did not hold, and what is needed to
+  repeat the case. The command fails when there is one. A page with violations stays as it is until a
   run without them.
 - **limits** are what this run could not show, and why.
 

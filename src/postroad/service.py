@@ -427,7 +427,7 @@ class OnDemand(Generic[S]):
         return await work(self._service)
 
     async def stop(self) -> None:
-        """Stop the service if it runs; a second call does nothing."""
+        """Stop the service if it is running; a second call does nothing."""
         if self._service is not None:
             await self._service.stop()
 
@@ -451,7 +451,7 @@ class OnDemandThread(Generic[S]):
         return thread.call(work(service))
 
     def stop(self) -> None:
-        """Stop the service if it runs; a second call does nothing."""
+        """Stop the service if it is running; a second call does nothing."""
         with self._lock:
             running, self._running = self._running, None
         if running is not None:

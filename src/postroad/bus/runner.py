@@ -71,7 +71,7 @@ class AsyncRunner:
             await resolved(self._pool.close())
 
     async def run(self, call: AnyCall[T]) -> T:
-        """Run one call; in a transaction of the bus, again if the queue was changed meanwhile."""
+        """Run a call; repeat it in a transaction of the bus if the queue was changed meanwhile."""
         if isinstance(call, Procedure):
             return await call.work(self)
         if isinstance(call, OfQueue):

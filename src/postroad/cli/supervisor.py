@@ -172,7 +172,7 @@ class Supervisor:
             await asyncio.gather(*(child.ready() for child in fresh))
 
     def crash(self, name: str, away_seconds: float = 0.0) -> None:
-        """End a service abruptly if it runs; it is started again."""
+        """End a service abruptly if it is running; it is started again."""
         for child in self.children:
             if child.name == name:
                 child.crash(away_seconds)

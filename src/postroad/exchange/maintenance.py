@@ -130,7 +130,7 @@ class Maintenance(Upkeep):
                 await self._clean()
 
     async def _round(self) -> None:
-        """Do pending work every second, and sweep at each interval if this server sweeps."""
+        """Perform pending work every second, and sweep at each interval if this server sweeps."""
         if self._journal.is_sweeper:
             await self.attempt("moves_wait", self._follow_old_plans, logging.INFO)
         if self._swept_at is None or time.monotonic() - self._swept_at >= self._interval:
@@ -159,7 +159,7 @@ class Maintenance(Upkeep):
             self._wall_ahead = time.time() - time.monotonic()
 
     async def _follow_old_plans(self, after: int = 0) -> int:
-        """Do older moves, such as those of an administrator's command; return the last number."""
+        """Perform older moves, such as those of a command; return the last number."""
         numbers = [row["number"] for row in await self._journal.rows(OLD_PLANS, after, STALE)]
         if numbers:
             await self._mover.follow_pending(numbers=numbers)

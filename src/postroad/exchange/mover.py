@@ -110,7 +110,7 @@ class Mover:
     async def follow(
         self, moves: Sequence[Move], processes: Sequence[str] = (), *, is_awaited: bool = True
     ) -> None:
-        """Do moves and record them; wait for the record if it `is_awaited`.
+        """Perform moves and record them; wait for the record if it `is_awaited`.
 
         Raises StorageFailed or StorageFull; then the decided processes are FAILED and retried.
         """
@@ -128,7 +128,7 @@ class Mover:
     async def follow_pending(
         self, processes: list[str] | None = None, numbers: list[int] | None = None
     ) -> None:
-        """Do every pending move of the journal: the redo."""
+        """Perform every pending move of the journal: the redo."""
         after = 0
         while True:
             rows = await self.journal.select("pending", processes, numbers, after, PENDING_PAGE)
@@ -155,7 +155,7 @@ class Mover:
         return replace(move, object=rows[0]["object"]) if rows else move
 
     async def follow_each(self, moves: Sequence[Move]) -> None:
-        """Do moves database by database; a failed one stays pending and stops no other."""
+        """Perform moves database by database; a failed one stays pending and stops no other."""
         for database in {move.database for move in moves}:
             here = [move for move in moves if move.database == database]
             processes = sorted({move.process for move in here if move.process})
@@ -174,7 +174,7 @@ class Mover:
                 self._failures.pop(database, None)
 
     async def place(self, moves: Sequence[Move]) -> list[Move]:
-        """Do moves; quarantine missing files and return them. Raises StorageFailed, StorageFull."""
+        """Perform moves; quarantine and return missing files. Raises StorageFailed, StorageFull."""
         lost = []
         for move, failure in zip(moves, await self.outcomes(moves), strict=True):
             if isinstance(failure, FileMissing):
@@ -203,7 +203,7 @@ class Mover:
         return True
 
     async def outcomes(self, moves: Sequence[Move]) -> list[ExchangeError | None]:
-        """Do moves and make them durable; return the failure of each, or None."""
+        """Perform moves and make them durable; return the failure of each, or None."""
         loop = asyncio.get_running_loop()
         futures: dict[str, asyncio.Future[_Outcomes]] = {}
         for database in {move.database for move in moves}:

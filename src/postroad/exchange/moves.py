@@ -64,7 +64,7 @@ class Move:
 
 
 def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[ExchangeError | None]:
-    """Do moves of one database; return the failure of each, or None. Blocks."""
+    """Perform moves of one database; return the failure of each, or None. Blocks."""
     outcomes: list[ExchangeError | None] = []
     touched: list[set[str]] = []
     with storage.session() as session:
@@ -88,7 +88,7 @@ def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[Exchang
 
 
 def _redo_one(storage: Storage, move: Move) -> set[str]:
-    """Do one move and return the folders whose names changed."""
+    """Perform one move and return the folders whose names changed."""
     is_object = move.object or (move.temporary or "").startswith(OBJECT_PREFIX)
     if storage.objects and (is_object or not storage.has_folders):
         return _redo_object(storage, move)

@@ -112,7 +112,7 @@ async def change_client(
         _refuse_no_id(name)
     given = (is_admin, names, all_databases, others, may_send, may_take)
     if given == (None, None, False, None, None, None):
-        raise ContentInvalid("no right is given", hint="name a right to change")
+        raise ContentInvalid("no right is given", hint="specify a right to change")
     await call(connection, "exchange.change_client", id_, *given)
 
 
@@ -222,7 +222,7 @@ def refuse_requeue(answer: Mapping[str, Any], id_: str) -> None:
         case "AMBIGUOUS":
             raise MessageConflict(
                 f"several messages have the id {id_}",
-                hint="name the sender, the database or the recipient, too",
+                hint="specify the sender, the database or the recipient, too",
             )
         case "CONFLICT":
             raise MessageConflict(

@@ -23,7 +23,7 @@ BATCH_FILES = 200
 
 
 async def clean_up(engine: Engine) -> int:
-    """Do the due work at the sources; returns the number of cleaned-up files."""
+    """Perform the due work at the sources; returns the number of cleaned-up files."""
     done = 0
     rows = await engine.journal.select("due_cleanups", BATCH_FILES)
     async for server, waiting in engine.by_server(rows):
@@ -92,7 +92,7 @@ def move_folder_invalid() -> errors.MoveFolderInvalid:
     """Return the error for a target folder that is the watched folder."""
     return errors.MoveFolderInvalid(
         "imported files cannot be moved into the watched folder",
-        hint="name a folder below it or elsewhere; one below it is not scanned",
+        hint="use a folder below it or elsewhere; one below it is not scanned",
     )
 
 

@@ -146,7 +146,7 @@ async def count_files(request: Request) -> Any:
 
 
 def create_api(context: IntakeContext, token: str) -> FastAPI:
-    """Make the application; callers must send the token."""
+    """Create the application; callers must send the token."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

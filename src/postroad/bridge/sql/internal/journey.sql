@@ -30,7 +30,7 @@ return case when p_headers ? 'seenby_nodes' and bridge._journey(p_headers) is no
     else p_iid || '/' || current_database() end;
 
 -- Whether a message has been in a database before.  A name in `seenby` counts unless `seenby_nodes` names another
--- database of that name.  The bus takes no `seenby` that is no list.
+-- database of that name.  The bus takes no `seenby` that is not a list.
 create or replace function bridge._has_seen(p_headers hstore, p_database text, p_node text) returns boolean
 language sql immutable parallel safe
 return p_database || '@' || p_node = any (bridge._journey(p_headers))

@@ -62,7 +62,7 @@ $$;
 create or replace function mbus._read(p_text text, p_type anyelement) returns anyelement
 language plpgsql immutable set search_path from current as $$
 begin
-  p_type := p_text;    -- a returned value would be converted outside of the block
+  p_type := p_text;    -- a returned value would be converted outside the block
   return p_type;
 -- Before PostgreSQL 16 hstore reports bad syntax as an internal error.
 exception when data_exception or syntax_error or internal_error then

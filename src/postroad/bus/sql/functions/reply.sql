@@ -19,7 +19,7 @@ begin
   return mbus._reply(requests, data, headers, properties);
 end $$;
 
--- As mbus.replyn_text, for requests to queues that carry hstore.
+-- Like mbus.replyn_text, for requests to queues that carry hstore.
 create or replace function mbus.replyn_hstore(
   requests hstore[], data hstore[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$
@@ -27,7 +27,7 @@ begin
   return mbus._reply(requests, data, headers, properties);
 end $$;
 
--- As mbus.replyn_text, for requests to queues that carry jsonb.
+-- Like mbus.replyn_text, for requests to queues that carry jsonb.
 create or replace function mbus.replyn_jsonb(
   requests hstore[], data jsonb[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$
@@ -35,7 +35,7 @@ begin
   return mbus._reply(requests, data, headers, properties);
 end $$;
 
--- As mbus.replyn_text, for requests to queues that carry bytea.
+-- Like mbus.replyn_text, for requests to queues that carry bytea.
 create or replace function mbus.replyn_bytea(
   requests hstore[], data bytea[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$

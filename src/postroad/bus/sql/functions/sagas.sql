@@ -25,7 +25,7 @@ begin
   end if;
   if create_saga.pivot is not null
      and not coalesce(steps, '[]') @> jsonb_build_array(jsonb_build_object('name', create_saga.pivot)) then
-    perform mbus._refuse_saga(format('the pivot "%s" is no step', create_saga.pivot), 'Name one of the steps.');
+    perform mbus._refuse_saga(format('the pivot "%s" is not a step', create_saga.pivot), 'Use the name of a step.');
   end if;
   perform mbus._check_post(q) from unnest(array[on_completed, on_compensated]) q where q is not null;
   v_service := mbus._saga_queue();

@@ -52,7 +52,7 @@ begin
     if p_parcel.headers -> 'unique_key' is null
        or p_parcel.headers ? 'debounce' and (p_delayed_until is not null or p_parcel.headers ? 'consume_after') then
       raise exception 'debounce needs a unique_key, and excludes delayed_until and consume_after'
-        using errcode = 'MB012', hint = 'Name what is debounced in the header unique_key.';
+        using errcode = 'MB012', hint = 'Set the header unique_key to what is debounced.';
     end if;
     p_delayed_until := coalesce(p_delayed_until, p_parcel.added + mbus._interval('debounce', p_parcel.headers -> 'debounce'));
   end if;

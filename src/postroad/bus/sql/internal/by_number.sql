@@ -96,7 +96,7 @@ language sql stable set search_path from current as $$
   select mbus._parcel_query(p_queue, p_payload, format('delete from mbus.%I s where %s returning s.*', p_ready, p_condition))
 $$;
 
--- As mbus._take_query, for the message with a number ($2) that the cursor has not passed.
+-- Like mbus._take_query, for the message with a number ($2) that the cursor has not passed.
 create or replace function mbus._skip_query(p_queue mbus.queue, p_ready text, p_payload text) returns text
 language sql stable set search_path from current as $$
   select mbus._parcel_query(p_queue, p_payload, format(

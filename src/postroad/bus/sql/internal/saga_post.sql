@@ -100,7 +100,7 @@ begin
   perform mbus._check_post(p_queue);
   if (mbus._consumer(mbus._queue(p_queue), p_consumer)).selector is not null then
     perform mbus._refuse_saga(format('step "%s" goes to consumer "%s" of queue "%s", which has a selector', p_step, p_consumer, p_queue),
-                              'Name a consumer that gets every message.');
+                              'Use a consumer that gets every message.');
   end if;
 end $$;
 
@@ -121,7 +121,7 @@ begin
     place := v_place;
     v_step := p_steps -> (place - 1);
     if jsonb_typeof(v_step) <> 'object' then
-      perform mbus._refuse_saga(format('step %s is no object', place), 'Write {"name": "rooms", "do": "book_rooms", ...}.');
+      perform mbus._refuse_saga(format('step %s is not an object', place), 'Write {"name": "rooms", "do": "book_rooms", ...}.');
     end if;
     select k into v_unknown from jsonb_object_keys(v_step) k
     where k not in ('name', 'do', 'undo', 'consumer', 'after', 'data', 'undo_data') limit 1;
@@ -140,7 +140,7 @@ begin
     after := '{}';
     if jsonb_typeof(v_step -> 'after') <> 'null' then
       if jsonb_typeof(v_step -> 'after') <> 'array' then
-        perform mbus._refuse_saga(format('"after" of step "%s" is no array', step), 'Write "after": ["rooms"].');
+        perform mbus._refuse_saga(format('"after" of step "%s" is not an array', step), 'Write "after": ["rooms"].');
       end if;
       after := array(select distinct e from jsonb_array_elements_text(v_step -> 'after') e);
       -- Steps refer only to earlier ones, so that no cycle is possible.

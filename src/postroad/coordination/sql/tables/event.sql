@@ -32,7 +32,7 @@ create index "AppEvent_finished_idx" on coordination."AppEvent" ("FinishedAt") w
 create unique index "AppEvent_number_idx" on coordination."AppEvent" ("Number") where "Number" is not null;
 
 create sequence coordination.position;
--- 2: the publisher waits for a notice of the next event; 1: it does not.  A sequence, because it is set outside of transactions.
+-- 2: the publisher waits for a notice of the next event; 1: it does not.  A sequence, because it is set outside transactions.
 create sequence coordination.publisher_waits;
 create sequence coordination.number;
 

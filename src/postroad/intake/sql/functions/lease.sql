@@ -12,7 +12,7 @@ declare
                                        when 'notify' then 'notifying' end;
 begin
   if v_from is null then
-    raise exception 'there is no step %', p_step using errcode = 'IN004', hint = 'Name transfer, upload or notify.';
+    raise exception 'there is no step %', p_step using errcode = 'IN004', hint = 'Use transfer, upload or notify.';
   end if;
   perform f.id from intake.imported_files f where f.id = any (p_ids) order by f.id for update;
   perform intake._release_expired_files(p_ids);
