@@ -41,8 +41,8 @@ choices are made again among those of that moment.
 
 - **commit** is the product that was tested; a plus sign stands for uncommitted changes.
 - **violations**: each sentence names a promise that did not hold, and what is needed to
-  repeat the case. The command fails when there is one. A page with violations stays as it is until a
-  run without them.
+  repeat the case. The command fails when there is one. A page with violations stays as it is
+  until a run without them.
 - **limits** are what this run could not show, and why.
 
 Clients write a line to a file before each call and after its answer, so that the record of a

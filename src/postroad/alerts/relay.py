@@ -1,4 +1,4 @@
-"""Carries reports from other databases to the one whose sender delivers them.
+"""Relays reports from other databases to the one whose sender delivers them.
 
 ```
 report there ──raised or cleared here, committed──> removed there
@@ -36,7 +36,7 @@ class AlertRelay(ConnectedService):
         self._interval = interval
 
     async def run(self) -> None:
-        """Carry reports until stopped."""
+        """Relay reports until stopped."""
         self.announce_ready()
         async with asyncio.TaskGroup() as group:
             for source in self._sources:

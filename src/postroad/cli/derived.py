@@ -111,7 +111,7 @@ def action_command(action: Action, run: Runner) -> click.Command:
         rows = action.on.plural.replace("_", " ") if action.on else ""
         if action.is_bulk:
             if is_named == is_all:
-                raise click.UsageError(f"name the {rows}, or use --all")
+                raise click.UsageError(f"specify the {rows}, or use --all")
             _refuse_unused(action, given, is_all=is_all)
         must_ask = action.question and not given.pop("is_sure") and not is_dry_run
 

@@ -38,7 +38,7 @@ from postroad.postgres.calls import invocation
 
 Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe", "unreadable"]
 
-# Objects that no row names and that no running server has stored.
+# Objects that no row refers to and that no running server has stored.
 UNLISTED = (
     "select u.name from unnest(%s::text[], %s::timestamptz[]) u (name, stored_at)"
     " where not exists (select from exchange.message m where m.object = u.name)"

@@ -1,4 +1,4 @@
-"""Marks an object store as in use, and removes old objects that no row names.
+"""Marks an object store as in use, and removes old objects that no row refers to.
 
 Runs in separate tasks, because a store may be slow or not answer, and only on the server that
 sweeps.
@@ -66,7 +66,7 @@ class Collector(Upkeep):
         self._marked_at = time.monotonic()
 
     async def _collect(self) -> None:
-        """Remove old objects that no row names."""
+        """Remove old objects that no row refers to."""
         journal, mover = self._journal, self._mover
         # The servers are read first: a server that is no longer running adds no more rows.
         (servers,) = await journal.rows(RUNNING)

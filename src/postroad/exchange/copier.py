@@ -1,8 +1,8 @@
 """Copies the files of the second store to the root, while servers serve.
 
 One server does it: the one that sweeps, when all that run have the same root. A copy is complete
-and compared before the journal names it, and the file is removed after that, so a server may die at
-any moment. It leaves an object or a temporary file that no row names, which is removed later.
+and compared before the journal refers to it, and the file is removed after that, so a server may die at
+any moment. It leaves an object or a temporary file that no row refers to, which is removed later.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _copy(storage: Storage, move: Move) -> str:
     right = storage.digest(*where, move.stored_name) if is_bad else (move.size, move.sha256)
     if storage.digest(*where, name) != right:
         storage.unlink(*where, name)
-        raise FileCorrupt(f"{move.name}: its content was changed")
+        raise FileCorrupt(f"{move.name}: the content has changed")
     if not storage.stores[0].objects:
-        # Its object is not named by any row once the copy is recorded.
+        # No row refers to its object once the copy is recorded.
         storage.synchronise(*where)
     return name

@@ -83,7 +83,7 @@ def _write(storage: Storage, target: Storage, move: Move) -> str | Exception | N
         storage.copy((*where, move.stored_name), target, (*where, temporary))
         if target.digest(*where, temporary) != (move.size, move.sha256):
             target.unlink(*where, temporary)
-            raise FileCorrupt(f"{move.name}: its content was changed")
+            raise FileCorrupt(f"{move.name}: the content has changed")
     except (OSError, ExchangeError) as failure:
         return failure
     return temporary

@@ -243,7 +243,7 @@ class Storage(Root):
             os.unlink(name, dir_fd=parent)
 
     def put_aside(self, database: str, folder: str, name: str) -> None:
-        """Move a file that no row names into Error, where nothing removes it."""
+        """Move a file that no row refers to into Error, where nothing removes it."""
         aside = f"unlisted-{name}"[:255]
         if self.exists(database, "Error", aside):
             aside = f"unlisted-{secrets.token_hex(4)}-{name}"[:255]

@@ -5,7 +5,7 @@ temporary file, synchronised -> row in the journal -> rename, folder synchronise
 ```
 
 The message counts as accepted once its row exists. The row names the temporary file, so the redo
-can finish the rest. A crash before it leaves a temporary file that no row names, which the next
+can finish the rest. A crash before it leaves a temporary file that no row refers to, which the next
 start removes. Messages that arrive during a call of the journal share the next one.
 """
 

@@ -202,7 +202,7 @@ class Maintenance(Upkeep):
             pass
 
     async def _drop_temporaries(self) -> None:
-        """Remove the temporary files of servers that have ended, unless a plan names them."""
+        """Remove the temporary files of servers that have ended, unless a plan refers to them."""
         # The servers are read first: a server that is no longer running adds no more plans.
         (servers,) = await self._journal.rows(RUNNING)
         if servers["running"] == self._running or not self._mover.storage.has_folders:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# The folder for objects that no row names.
+# The folder for objects that no row refers to.
 UNNAMED = (
     "select u.name from unnest(%s::text[]) u (name)"
     " where not exists (select from exchange.message m where m.object = u.name)"

@@ -146,7 +146,7 @@ class ObjectStorage(Storage):
         self._request("delete_object", Key=self._key(database, name))
 
     def put_aside(self, database: str, folder: str, name: str) -> None:
-        """Move an object that no row names to a place where it is not removed."""
+        """Move an object that no row refers to to a place where it is not removed."""
         source = self._key(database, name)
         kept = self._key(database, f"unlisted/{name}")
         copied = {"Bucket": self.bucket, "Key": source}

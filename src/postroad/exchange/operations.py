@@ -202,7 +202,7 @@ async def requeue(
     if is_by_file is (id_ is not None):
         raise ContentInvalid("pass the id of a message, or --by-file")
     if id_ is None:
-        # The server quarantines files again that it still does not find.
+        # The server puts files in quarantine again if it still does not find them.
         count = await call(connection, "exchange.requeue_by_file", None, database)
         return {"id": "all", "count": count, "status": "OK"}
     answer: dict[str, Any] = await call(

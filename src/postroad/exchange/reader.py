@@ -99,7 +99,7 @@ async def stream(mover: Mover, move: Move) -> AsyncIterator[bytes]:
                 yield held
             held = chunk
     if digest.hexdigest() != move.sha256:
-        await mover.quarantine(move, "its content was changed", is_there=True)
+        await mover.quarantine(move, "the content has changed", is_there=True)
         raise FileCorrupt(f"the content of {move.name} has changed")
     yield held
 

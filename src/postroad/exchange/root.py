@@ -24,7 +24,7 @@ NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fu
 class Root:
     """The root folder, locked while open: shared by the servers of one journal."""
 
-    # Whether another server that starts may be about to name it.
+    # Whether another server that starts may be about to refer to it.
     is_new = False
     # Its name, once the journal has accepted it.
     root_id: uuid.UUID | None = None

@@ -66,7 +66,7 @@ class ExchangeSettings(S3Settings):
     file_threads: int = Field(default=24, ge=1, le=256)
     """The number of files that are written or moved in parallel. Default 24."""
     orphan_age: Duration = timedelta(days=7)
-    """Age after which an object in an S3 store that no message names is removed. Default 7d."""
+    """Age after which an object in an S3 store that no message refers to is removed. Default 7d."""
     allows_network_root: bool = False
     """Whether the root may be on a network file system, whose locks may be unreliable. Default
     false."""

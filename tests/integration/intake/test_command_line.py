@@ -57,7 +57,7 @@ def test_commands_say_what_is_wrong_and_what_to_do(
     assert "would be encrypted again" in run("key", "rotate", "--dry-run")
     assert "of 1 servers are encrypted" in run("key", "rotate")
     assert "no file 42" in run("retry", "42", code=3)
-    assert "name the files, or use --all" in run("retry", code=2)
+    assert "specify the files, or use --all" in run("retry", code=2)
     assert "0 files are changed" in run("retry", "--all", "--server", "acme")
     assert json.loads(run("files", "list", "--json")) == []
     assert "acme is removed" in run("servers", "remove", "acme", "--yes")

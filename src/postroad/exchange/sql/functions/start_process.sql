@@ -108,7 +108,7 @@ create or replace function exchange._refuse_attempt() returns void
 language plpgsql volatile set search_path from current as $$
 begin
   raise exception 'this attempt began a process for another database or recipient'
-    using errcode = 'MX030', hint = 'Use a new attempt number for each process.';
+    using errcode = 'MX030', hint = 'Generate a new attempt for each process.';
 end $$;
 
 -- The outcomes that API_1 reports: {process: outcome}.  INFLIGHT settles nothing; nor does a report about another client's
