@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import DOCS, ROOT
+from tools.crash_table.page import RUSSIAN as RUSSIAN_TEXTS
+from tools.crash_table.scenarios import SCENARIOS
 
 RUSSIAN = DOCS / "ru"
 PAGES = sorted(RUSSIAN.rglob("*.md"))
-# Generated, with figures; it is in English only.
-UNTRANSLATED = {"exchange-crash-table.md"}
 _BLOCK = re.compile(r"^( *)```[^\n]*\n.*?^\1```[^\n]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -42,10 +42,14 @@ def test_both_editions_have_the_same_code_and_the_same_parts(page: Path) -> None
 
 
 def test_everything_that_an_operator_needs_is_there() -> None:
-    needed = {file.name for file in (DOCS / "operate").glob("*.md")} - UNTRANSLATED
+    needed = {file.name for file in (DOCS / "operate").glob("*.md")}
     assert {file.name for file in (RUSSIAN / "operate").glob("*.md")} == needed
     assert {"index.md", "quickstart.md"} <= {file.name for file in RUSSIAN.glob("*.md")}
     assert (RUSSIAN / "concepts" / "guarantees.md").is_file()
+
+
+def test_every_step_of_the_generated_crash_table_has_a_russian_name() -> None:
+    assert {scenario.name for scenario in SCENARIOS} == set(RUSSIAN_TEXTS["steps"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))

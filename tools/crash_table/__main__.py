@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from postroad.testing import TestServer
-from tools.crash_table.page import Row, page
+from tools.crash_table.page import ENGLISH, RUSSIAN, Row, page
 from tools.crash_table.run import Expected, kill, record
 from tools.crash_table.scenarios import SCENARIOS, Scenario
 from tools.crash_table.world import CALLS, ForkServer, Point, Thread
 
-PAGE = Path(__file__).parents[2] / "docs/operate/exchange-crash-table.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {"operate": ENGLISH, "ru/operate": RUSSIAN}
 # More than any step makes; a step that never ends by itself would go on for ever.
 POINTS_MOST = 200
 
@@ -111,7 +112,9 @@ def main() -> int:
         limits = given.only, given.points, given.store
         rows = run(*limits, has_companion=given.companion)
     if not (given.no_page or given.companion):
-        PAGE.write_text(page(rows), encoding="utf-8")
+        for folder, texts in PAGES.items():
+            file = DOCS / folder / "exchange-crash-table.md"
+            file.write_text(page(rows, texts), encoding="utf-8")
     return 1 if any(row.violations for row in rows) else 0
 
 

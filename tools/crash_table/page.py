@@ -1,16 +1,19 @@
-"""The page that tells what happened."""
+"""The page of the results, in English and Russian."""
 
 from __future__ import annotations
 
 import textwrap
+import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from tools.crash_table.scenarios import SCENARIOS
 from tools.crash_table.world import CALLS
 
-__all__ = ["Row", "page"]
+__all__ = ["ENGLISH", "RUSSIAN", "Row", "page"]
 
 ABOVE = """
 Written by `make crash-table`. Each step is first run under strace without a fault, to record which
@@ -28,6 +31,17 @@ transaction is committed and the server has not received the result. `write` in 
 the answer to the client; in the file thread it is the content of a file, or the notification of the
 main thread that a file is complete. These calls were traced as well and do not occur: {unseen}.
 """
+ENGLISH: dict[str, Any] = {
+    "title": "Crash table of the exchange",
+    "above": ABOVE,
+    "total": "**{total} kills, {broken} violations.**",
+    "head": ("step", "kills", "I1 to I6"),
+    "hold": "hold",
+    "below": BELOW,
+    "missing": "Not run: {missing}.",
+    "steps": {},
+}
+RUSSIAN = tomllib.loads(Path(__file__).with_name("russian.toml").read_text(encoding="utf-8"))
 WIDTH = 120
 
 
@@ -40,7 +54,7 @@ class Row:
     violations: list[str] = field(default_factory=list)
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], texts: Mapping[str, Any] = ENGLISH) -> str:
     """Write the table."""
     names = [scenario.name for scenario in SCENARIOS]
     rows = sorted(rows, key=lambda row: names.index(row.scenario))
@@ -48,22 +62,24 @@ def page(rows: Sequence[Row]) -> str:
     calls = [call for call in CALLS if any(row.points[call] for row in rows)]
     total = sum(sum(row.points.values()) for row in rows)
     broken = sum(len(row.violations) for row in rows)
+    step, kills, invariants = texts["head"]
     lines = [
-        "# Crash table of the exchange",
+        f"# {texts['title']}",
         "",
-        textwrap.fill(ABOVE.strip(), WIDTH),
+        textwrap.fill(texts["above"].strip(), WIDTH),
         "",
-        f"**{total} kills, {broken} violations.**",
+        texts["total"].format(total=total, broken=broken),
         "",
-        "| step | " + " | ".join(f"`{call}`" for call in calls) + " | kills | I1 to I6 |",
+        f"| {step} | " + " | ".join(f"`{call}`" for call in calls) + f" | {kills} | {invariants} |",
         "|---|" + "---:|" * (len(calls) + 1) + "---|",
     ]
     for row in rows:
         numbers = " | ".join(str(row.points[call]) for call in calls)
-        verdict = "hold" if not row.violations else "; ".join(row.violations)
-        lines.append(f"| {row.scenario} | {numbers} | {sum(row.points.values())} | {verdict} |")
+        verdict = "; ".join(row.violations) or texts["hold"]
+        name = texts["steps"].get(row.scenario, row.scenario)
+        lines.append(f"| {name} | {numbers} | {sum(row.points.values())} | {verdict} |")
     unseen = ", ".join(f"`{call}`" for call in CALLS if call not in calls)
-    lines += ["", textwrap.fill(BELOW.strip().format(unseen=unseen), WIDTH), ""]
+    lines += ["", textwrap.fill(texts["below"].strip().format(unseen=unseen), WIDTH), ""]
     if missing:
-        lines += [f"Not run: {', '.join(missing)}.", ""]
+        lines += [texts["missing"].format(missing=", ".join(missing)), ""]
     return "\n".join(lines)

@@ -1,8 +1,9 @@
 """Copies the files of the second store to the root, while servers serve.
 
 One server does it: the one that sweeps, when all that run have the same root. A copy is complete
-and compared before the journal refers to it, and the file is removed after that, so a server may die at
-any moment. It leaves an object or a temporary file that no row refers to, which is removed later.
+and compared before the journal refers to it, and the file is removed after that, so a server may
+die at any moment. It leaves an object or a temporary file that no row refers to,
+which is removed later.
 """
 
 from __future__ import annotations
