@@ -83,7 +83,7 @@ class Root:
                 self.close()
                 raise RootLocked(
                     f"a server that shares it with no other uses the root folder {self.root}",
-                    hint="stop it first; it has an older version, or starts just now",
+                    hint="stop it first; it is an older version, or is just starting",
                 ) from held
             if (name := self.root_name()) is None:
                 self.close()

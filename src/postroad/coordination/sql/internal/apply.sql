@@ -129,7 +129,7 @@ begin
       get diagnostics v_count = row_count;
       if v_count = 0 and v_row.is_trial then
         raise exception using errcode = 'foreign_key_violation',
-          message = format('a row of %s was made by an event that was cancelled', v_row.n);
+          message = format('a row of %s was created by an event that was cancelled', v_row.n);
       end if;
     else
       execute format('insert into %s (%s) overriding system value select %s from jsonb_to_record($1) as g (%s) on conflict (%s) %s',

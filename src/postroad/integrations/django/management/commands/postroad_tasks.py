@@ -21,7 +21,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         """Declare the options."""
         parser.add_argument("--backend", default="default", help="alias in the setting TASKS")
         parser.add_argument("--concurrency", type=int, default=1, help="threads for each queue")
-        parser.add_argument("--only-create", action="store_true", help="create the queues and end")
+        parser.add_argument("--only-create", action="store_true", help="create the queues and exit")
 
     def handle(self, *_: Any, backend: str, concurrency: int, only_create: bool, **__: Any) -> None:
         """Run the command."""
