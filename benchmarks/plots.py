@@ -25,7 +25,8 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_BUS_WORDS = ("post", "take", "AsyncWorker", "three", "retained", "coordination")
+_BUS_WORDS = ("post", "take", "AsyncWorker", "three", "retained", "coordination", "mbus", "bridge")
+_ARMS = ("lease", "transactional", "batch", "cursor")
 
 
 def draw(folder: Path, name: str, scenario: dict[str, Any]) -> None:
@@ -36,6 +37,8 @@ def draw(folder: Path, name: str, scenario: dict[str, Any]) -> None:
         painter = _rates
     elif "window_seconds" in raw:
         painter = _windows
+    elif "kinds" in raw:
+        painter = _held
     elif "median_ms" in raw:
         painter = _backlog
     elif "bytes" in raw:
@@ -85,6 +88,18 @@ def _windows(axes: Axes, raw: dict[str, Any]) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
+def _held(axes: Axes, raw: dict[str, Any]) -> None:
+    """Draw the latency of each kind of load, window by window."""
+    for kind, found in raw["kinds"].items():
+        late = [window["p99_ms"] for window in found["windows"]]
+        ends = [raw["seconds"] * number for number in range(1, len(late) + 1)]
+        axes.plot(ends, late, marker="o", markersize=3, label=kind)
+    axes.set_yscale("log")
+    axes.set_xlabel("seconds since the snapshot was taken")
+    axes.set_ylabel("p99 latency, ms")
+    axes.legend(frameon=False, fontsize=8)
+
+
 def _backlog(axes: Axes, raw: dict[str, Any]) -> None:
     """Draw the time of a take against what waits in the queue."""
     for amount, medians in raw["median_ms"].items():
@@ -130,7 +145,7 @@ def _harness(axes: Axes, raw: dict[str, Any]) -> None:
             [row + (place - 1) * 0.27 for row in range(len(arms))],
             [found[arm]["rate"] if arm in found else 0 for arm in arms],
             0.25,
-            color=[OURS if arm in ("lease", "transactional", "batch") else THEIRS for arm in arms],
+            color=[OURS if arm in _ARMS else THEIRS for arm in arms],
             alpha=(0.45, 0.7, 1.0)[place],
             label=f"{cell.partition('/')[0]} in flight",
         )

@@ -1,8 +1,9 @@
 """Runs one kind of load at a fixed rate and prints its latencies per window as JSON.
 
-Arguments: kind, DSN, number of windows, seconds per window. Kinds: `lease`, `delay`, `retry`,
-`dedup`. The latency of a message is from the moment at which it was due until its handler began:
-posted, delay over, or retry due. It counts in the window in which the handler began.
+Arguments: kind, DSN, number of windows, seconds per window, time at which they begin. Kinds:
+`lease`, `delay`, `retry`, `dedup`. The latency of a message is from the moment at which it was due
+until its handler began: posted, delay over, or retry due. It counts in the window in which the
+handler began.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ GRACE_SECONDS = 60.0
 class Kind:
     """One kind: what is posted, and when a delivery was due."""
 
-    def __init__(self, name: str, dsn: str, windows: int, window_seconds: float) -> None:
+    def __init__(
+        self, name: str, dsn: str, windows: int, window_seconds: float, began: float
+    ) -> None:
         self._name, self._dsn, self._queue = name, dsn, f"held_{name}"
         self._seconds = windows * window_seconds
         self._window_seconds = window_seconds
+        self._began = began
         self._histograms = [Histogram() for _ in range(windows)]
         self._counts = [0] * windows
         self._due: dict[str, float] = {}
@@ -48,7 +52,6 @@ class Kind:
         worker = AsyncWorker(self._dsn, settings)
         mode = "lease" if self._name == "lease" else "transaction"
         worker.handler(self._queue, mode=mode, concurrency=16)(self._handler(mode))
-        self._began = time.time()
         async with AsyncBus(self._dsn) as bus:
             await worker.start()
             await self._post(bus)
@@ -106,8 +109,8 @@ class Kind:
             self._posted.update(await bus.post_many(self._queue, [repr(now)] * amount, **given))
 
 
-def main(name: str, dsn: str, windows: str, window_seconds: str) -> None:
-    kind = Kind(name, dsn, int(windows), float(window_seconds))
+def main(name: str, dsn: str, windows: str, window_seconds: str, began: str) -> None:
+    kind = Kind(name, dsn, int(windows), float(window_seconds), float(began))
     print(json.dumps(asyncio.run(kind.run())))
 
 

@@ -1,7 +1,7 @@
 """Publishes Celery tasks at a fixed rate and prints their latencies per window as JSON.
 
-Arguments: number of windows, seconds per window. A worker with two processes runs beside it; the
-latency is from publishing until the task began.
+Arguments: number of windows, seconds per window, time at which they begin. A worker with two
+processes runs beside it; the latency is from publishing until the task began.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INTERVAL_SECONDS = 0.05
 PATIENCE_SECONDS = 60.0
 
 
-def main(windows: int, window_seconds: float) -> None:
+def main(windows: int, window_seconds: float, began: float) -> None:
     with tempfile.NamedTemporaryFile(prefix="postroad-marks-") as marks:
         os.environ["BENCHMARK_MARKS"] = marks.name
         from benchmarks.peers.celery_app import stamp
@@ -34,7 +34,7 @@ def main(windows: int, window_seconds: float) -> None:
             stderr=subprocess.DEVNULL,
         )
         try:
-            began, posted = time.time(), round(windows * window_seconds / INTERVAL_SECONDS)
+            posted = round(windows * window_seconds / INTERVAL_SECONDS)
             for number in range(posted):
                 ahead = began + number * INTERVAL_SECONDS - time.time()
                 if ahead > 0:
@@ -69,4 +69,4 @@ def _lines(name: str) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]))
+    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,12 +85,16 @@ class Pair:
     def _computed(self) -> dict[int, int]:
         """Return the nanoseconds on a processor of each session of the Writer's database."""
         rows = self.writer.execute(
-            "select pid from pg_stat_activity where datname = current_database()"
+            "select pid from pg_stat_activity"
+            " where datname = current_database() and backend_type = 'client backend'"
         ).fetchall()
-        return {
-            pid: int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
-            for (pid,) in rows
-        }
+        found = {}
+        for (pid,) in rows:
+            # A session may have ended in the meantime.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                text = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii")
+                found[pid] = int(text.split()[0])
+        return found
 
     def lag(self) -> float:
         """Write one row and wait for it; milliseconds."""

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from benchmarks.harness.meters import cpu_seconds_of
 from benchmarks.intake_lab import free_port, rclone, wait_for
 from benchmarks.lab import Lab
 from benchmarks.result import Figure, Findings, Scenario, at_least, at_most
@@ -175,15 +176,8 @@ def _milliseconds(lab: Lab, pid: int) -> tuple[float, float]:
         "select pid from pg_stat_activity"
         " where datname = current_database() and backend_type = 'client backend'"
     ).fetchall()
-    return _spent([pid, *children]), _spent([session for (session,) in sessions])
-
-
-def _spent(pids: Sequence[int | str]) -> float:
-    found = 0.0
-    for pid in pids:
-        figures = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        found += (int(figures[11]) + int(figures[12])) * 1000 / os.sysconf("SC_CLK_TCK")
-    return found
+    servers = cpu_seconds_of(pid) + sum(cpu_seconds_of(int(child)) for child in children)
+    return servers * 1000, sum(cpu_seconds_of(session) for (session,) in sessions) * 1000
 
 
 def _measure_store(lab: Lab, other: Lab, root: Path, environment: dict[str, str]) -> list[Figure]:

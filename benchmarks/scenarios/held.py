@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -23,6 +22,8 @@ SECONDS = 600
 WINDOW_SECONDS = 60.0
 KINDS = ("lease", "delay", "retry", "dedup", "celery")
 WARM_WINDOWS, WARM_SECONDS = 1, 5.0
+# Workers start before the first window: the first minute is what the others are compared with.
+START_SECONDS = 20.0
 BYTES = (
     "select coalesce(sum(pg_table_size(c.oid)), 0) from pg_class c"
     " where c.relkind = 'r' and c.relnamespace = 'mbus'::regnamespace"
@@ -44,11 +45,12 @@ def run(lab: Lab) -> Findings:
     for kind in KINDS[:-1]:
         lab.execute(f"select mbus.create_queue('held_{kind}', payload => 'text')")
     lab.report("warm-up")
-    _finish(_start(lab, WARM_WINDOWS, WARM_SECONDS))
+    _finish(_start(lab, WARM_WINDOWS, WARM_SECONDS, time.time() + START_SECONDS))
     lab.report(f"{windows} windows of {window_seconds:.0f} s under one snapshot")
     with held_snapshot(lab.dsn):
-        loads = _start(lab, windows, window_seconds)
-        samples = _sample(lab, windows, window_seconds)
+        began = time.time() + START_SECONDS
+        loads = _start(lab, windows, window_seconds, began)
+        samples = _sample(lab, windows, window_seconds, began)
         found = _finish(loads)
     figures = [figure for kind in KINDS for figure in _figures(kind, found[kind], samples)]
     first, last = samples["bytes"][0], max(samples["bytes"])
@@ -62,11 +64,13 @@ def run(lab: Lab) -> Findings:
     return Findings(figures, {"seconds": window_seconds, "kinds": found, **samples})
 
 
-def _start(lab: Lab, windows: int, seconds: float) -> dict[str, subprocess.Popen[str]]:
+def _start(
+    lab: Lab, windows: int, seconds: float, began: float
+) -> dict[str, subprocess.Popen[str]]:
     loads = {}
     for kind in KINDS:
         environment = {**os.environ, "PYTHONPATH": f"{lab.root / 'src'}{os.pathsep}{lab.root}"}
-        arguments = [str(windows), str(seconds)]
+        arguments = [str(windows), str(seconds), str(began)]
         if kind == "celery":
             module = "benchmarks.peers.run_held_celery"
             environment["BENCHMARK_BROKER"] = f"mbus{address_of(lab.dsn)}"
@@ -93,9 +97,11 @@ def _finish(loads: dict[str, subprocess.Popen[str]]) -> dict[str, Any]:
     return found
 
 
-def _sample(lab: Lab, windows: int, seconds: float) -> dict[str, Any]:
+def _sample(lab: Lab, windows: int, seconds: float, began: float) -> dict[str, Any]:
     """Read at the end of each window what the sessions of each kind have used, and sizes."""
-    began, used = time.time(), dict[int, float]()
+    time.sleep(max(0.0, began - time.time()))
+    started = lab.connection.execute(SESSIONS.encode()).fetchall()
+    used = {pid: cpu_seconds_of(pid) for pid, _ in started}
     cpu: dict[str, list[float]] = {kind: [] for kind in (*KINDS, "maintenance")}
     sizes: dict[str, list[float]] = {"bytes": [], "dead": []}
     own = {lab.connection.info.backend_pid}
@@ -151,7 +157,7 @@ def _growth(what: str, values: list[float], tail: int, form: str, bar: float) ->
         f"snapshot held, {what}: the last quarter beside the first minute",
         form.format(last),
         f"{form.format(values[0])}; highest {form.format(max(values))}",
-        last / values[0] if values[0] else math.inf,
+        last / max(values[0], 0.001),
         "x",
         at_most(bar),
     )

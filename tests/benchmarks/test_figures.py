@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from benchmarks import plots
 from benchmarks.harness.driver import Measured
 from benchmarks.report import _own_table
+from benchmarks.scenarios import held
 from benchmarks.scenarios.harness import MANY_WORKERS, _figures, _tables
 
 
@@ -53,3 +56,14 @@ def test_an_absent_peer_is_in_the_table_with_its_reason() -> None:
     text = "\n".join(map(_own_table, tables))
     assert "| lease | by default |" in text
     assert "| pgque | absent: no SQL |" in text
+
+
+def test_a_held_snapshot_is_judged_and_drawn(tmp_path: Path) -> None:
+    windows = [{"messages": 10, "p50_ms": 1.0, "p99_ms": late} for late in (0.0, 2.0, 4.0)]
+    found = {"posted": 30, "handled": 30, "is_twice": False, "windows": windows}
+    samples: dict[str, Any] = {"cpu_seconds": {"lease": [0.0, 0.1, 0.1]}, "bytes": [8, 9, 9]}
+    late, cost, complete = held._figures("lease", found, samples)
+    assert (late.is_met, cost.is_met, complete.is_met) == (False, False, True)
+    raw = {"seconds": 60.0, "kinds": {"lease": found}, **samples, "dead": [1, 2, 3]}
+    plots.draw(tmp_path, "held", {"title": "A snapshot held for minutes", "raw": raw})
+    assert (tmp_path / "held.svg").is_file()
