@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from postroad import trace
 from postroad.bus import parameters, rows
@@ -20,7 +20,7 @@ from postroad.bus import request as requests
 from postroad.bus.call import Call, OfQueue, Procedure, listed, named, sql
 from postroad.bus.decoding import BadRow
 from postroad.bus.errors import InvalidArgument
-from postroad.bus.hstore import Hstore
+from postroad.bus.hstore import Hstore, array_literal
 from postroad.bus.message import Lease, Leased, LeasedMessage, Message
 from postroad.bus.parameters import Duration, Hstores, function, length, length_or_none, queue_of
 from postroad.bus.payload import Payload
@@ -29,6 +29,8 @@ from postroad.bus.status import Maintained
 
 if TYPE_CHECKING:
     from postroad.bus.runner import AsyncRunner
+
+L = TypeVar("L", bound=LeasedMessage)
 
 CHUNK_MESSAGES = 1_000
 LEASE_DEFAULT = timedelta(seconds=30)
@@ -327,13 +329,20 @@ def lease(
     The caller holds each until `ack`, `nack`, or the end of the lease, when it is delivered
     again. The lease is part of the caller's transaction when the bus has the caller's connection.
     """
+    return leased(LeasedMessage, queue, consumer, amount, ttl)
+
+
+def leased(
+    kind: type[L], queue: str, consumer: str, amount: int, ttl: Duration
+) -> OfQueue[list[L]]:
+    """Build the call of `lease` that returns messages of a derived class."""
     source = function("leasen", queue, "by", consumer) + "(amt => %s, ttl => %s)"
     return OfQueue(
         queue,
         lambda payload: Call(
             rows.select_batch(LeasedMessage, source),
             (amount, length("ttl", ttl)),
-            rows.messages(payload, LeasedMessage),
+            rows.messages(payload, kind),
             queue,
             consumer,
             lambda bad: nack(Lease(bad.iid, bad.token), error=bad.reason, dead_letter=True),
@@ -359,8 +368,12 @@ def ack_many(messages: Sequence[Leased], consumer: str | None = None) -> Call[li
     return Call(call.text, call.parameters, lambda found: [iids[each] for each in call.read(found)])
 
 
-def _tokens(messages: Sequence[Leased]) -> dict[str, list[object]]:
-    return {"iids": [each.iid for each in messages], "tokens": [each.token for each in messages]}
+def _tokens(messages: Sequence[Leased]) -> dict[str, str]:
+    # The driver takes ten times as long to write a list.
+    return {
+        "iids": array_literal(each.iid for each in messages),
+        "tokens": array_literal(str(each.token) for each in messages),
+    }
 
 
 def nack(

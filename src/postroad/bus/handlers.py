@@ -20,15 +20,15 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 import psycopg
 
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.errors import ConsumerNotFound, InvalidArgument
-from postroad.bus.message import LeasedMessage, Message, unread
+from postroad.bus.message import LeasedMessage, Message
 from postroad.bus.outcome import Park, Retry
 from postroad.bus.parameters import Duration, length
 from postroad.bus.polling import POLL_INTERVAL_DEFAULT
@@ -88,19 +88,28 @@ class Handler:
         return {"queue": self.queue, "consumer": self.consumer}
 
 
+# Few messages lose their leases, and an event costs as much as the rest of a message.
+_creating = threading.Lock()
+
+
 @dataclass(frozen=True, slots=True)
 class HeldMessage(LeasedMessage):
-    """A leased message that is being handled; `lost` is set when its lease is lost."""
+    """A leased message that is being handled; the event `lost` is set when its lease is lost."""
 
-    lost: threading.Event = field(default_factory=threading.Event, compare=False)
+    _lost: threading.Event | None = field(default=None, init=False, compare=False, repr=False)
 
+    @property
+    def lost(self) -> threading.Event:
+        """The event that is set when the lease is lost."""
+        with _creating:
+            if self._lost is None:
+                object.__setattr__(self, "_lost", threading.Event())
+        return cast("threading.Event", self._lost)
 
-_READERS = [unread(column.name) for column in fields(LeasedMessage)]
-
-
-def hold(message: LeasedMessage) -> HeldMessage:
-    """Convert a leased message to the one that a handler gets."""
-    return HeldMessage(*[read(message) for read in _READERS])
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease is lost."""
+        return self._lost is not None and self._lost.is_set()
 
 
 class MessageBatch(list[M]):

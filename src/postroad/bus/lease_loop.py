@@ -23,7 +23,6 @@ from postroad.bus.handlers import (
     HeldMessage,
     MessageBatch,
     WorkerSettings,
-    hold,
     is_conflict,
     judge,
     log_verdict,
@@ -135,7 +134,10 @@ class LeaseLoop(Service):
             # At least one: the size may have shrunk below what is leased already.
             amount = max(1, self._in_flight + size.amount - len(self._unfinished))
             try:
-                leased = await self._bus.lease(handler.queue, handler.consumer, amount, handler.ttl)
+                names = handler.queue, handler.consumer
+                leased = await self._bus._run(
+                    calls.leased(HeldMessage, *names, amount, handler.ttl)
+                )
             except SURVIVABLE as failure:
                 facts = {**self._facts, "reason": str(failure).strip()}
                 logger.warning("worker_interrupted", extra=facts)
@@ -144,13 +146,13 @@ class LeaseLoop(Service):
             backoff.reset()
             if leased:
                 self.measures.add("batch", (len(leased),))
-            held = {message.token: hold(message) for message in leased}
+            held = {message.token: message for message in leased}
             self._unfinished.update(held)
             self._holder.claim(held.items(), since)
             began, ahead = since, len(self._unfinished)
-            messages, step = list(held.values()), handler.batch or 1
-            for first in range(0, len(messages), step):
-                call = MessageBatch(messages[first : first + step])
+            step = handler.batch or 1
+            for first in range(0, len(leased), step):
+                call = MessageBatch(leased[first : first + step])
                 self._unstarted[call[0].token] = call, since
                 self._runners.submit(call)
             if not leased:
@@ -201,7 +203,7 @@ class LeaseLoop(Service):
         """Call the handler, unless the messages were given back; in a task or a thread."""
         if self._unstarted.pop(messages[0].token, None) is None:
             return
-        held = MessageBatch(message for message in messages if not message.lost.is_set())
+        held = MessageBatch(message for message in messages if not message.is_lost)
         if not held:
             return
         answer: object = None
@@ -239,7 +241,7 @@ class LeaseLoop(Service):
         if failure is None:
             taken_at = message.leased_until - self._handler.ttl
             self.measures.handled((message,), taken_at, (seconds,))
-        if message.lost.is_set():
+        if message.is_lost:
             return
         if failure is not None and judge(failure).is_failure:
             self.measures.add("failed", (seconds,))
@@ -278,7 +280,7 @@ class LeaseLoop(Service):
     async def _fail(self, message: HeldMessage, error: BaseException) -> None:
         verdict, backoff = judge(error), Backoff()
         log_verdict(logger, self._handler, message, verdict, error)
-        while not message.lost.is_set():
+        while not message.is_lost:
             try:
                 await self._bus.nack(message, **verdict.given())
             except LeaseLost:
@@ -317,4 +319,4 @@ class LeaseLoop(Service):
     def _lose(self, *messages: HeldMessage) -> None:
         for message in messages:
             message.lost.set()
-        self._runners.cancel(lambda held: all(message.lost.is_set() for message in held))
+        self._runners.cancel(lambda held: all(message.is_lost for message in held))

@@ -83,12 +83,9 @@ for _name in ("headers", "properties"):
 
 
 def unread(name: str) -> Callable[[Message], Any]:
-    """Return the function that reads a field as it is stored, to copy it to another message."""
-    field = getattr(LeasedMessage, name)
-    reader: Callable[[Message], Any] = (
-        field.unread if isinstance(field, _LazyHstore) else field.__get__
-    )
-    return reader
+    """Return the function that reads headers or properties as they are stored."""
+    found: _LazyHstore = getattr(Message, name)
+    return found.unread
 
 
 class Leased(Protocol):

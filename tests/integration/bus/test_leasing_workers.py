@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from postroad.bus import AsyncBus, Park, Retry, WorkerSettings, calls
+from postroad.bus.call import Procedure
 from postroad.testing import wait_until_async
 from tests.fixtures.holding_proxy import holding_proxy
 from tests.integration.bus.crew import QUICK, Crew
@@ -323,7 +324,7 @@ async def test_a_handler_that_exits_has_failed_and_the_worker_goes_on(
     assert "next" in seen
 
 
-@pytest.mark.parametrize("call", ["ack_many", "extend_many", "lease"])
+@pytest.mark.parametrize("call", ["ack_many", "extend_many", "leased"])
 async def test_a_worker_that_cannot_ack_extend_or_lease_ends_with_the_error(
     colour, call, database, orders, monkeypatch
 ):
@@ -339,7 +340,7 @@ async def test_a_worker_that_cannot_ack_extend_or_lease_ends_with_the_error(
     await orders.post("orders", "a")
     crew = Crew(colour, database)
     crew.on("orders", script, mode="lease", ttl=timedelta(milliseconds=300))
-    monkeypatch.setattr(calls if call == "ack_many" else AsyncBus, call, broken)
+    monkeypatch.setattr(AsyncBus if call == "extend_many" else calls, call, broken)
     try:
         await crew._call("start")
 
@@ -356,18 +357,21 @@ async def test_a_worker_that_cannot_ack_extend_or_lease_ends_with_the_error(
 async def test_a_lease_that_ends_before_its_handler_begins_does_not_end_the_worker(
     colour, database, orders, monkeypatch
 ):
-    ttl, lease = timedelta(milliseconds=300), AsyncBus.lease
+    ttl, lease = timedelta(milliseconds=300), calls.leased
     slow = asyncio.Event()
 
-    async def late(*arguments):
-        leased = await lease(*arguments)
-        if leased and not slow.is_set():
-            slow.set()
-            # Longer than the lease, shorter than messages wait leased.
-            await asyncio.sleep(0.6)
-        return leased
+    def late(*arguments):
+        async def work(runner):
+            leased = await runner.run(lease(*arguments))
+            if leased and not slow.is_set():
+                slow.set()
+                # Longer than the lease, shorter than messages wait leased.
+                await asyncio.sleep(0.6)
+            return leased
 
-    monkeypatch.setattr(AsyncBus, "lease", late)
+        return Procedure(work)
+
+    monkeypatch.setattr(calls, "leased", late)
     await orders.post_many("orders", ["a", "b"])
     crew = Crew(colour, database)
     crew.on("orders", lambda message: (), mode="lease", ttl=ttl, concurrency=2)

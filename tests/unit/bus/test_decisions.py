@@ -12,7 +12,6 @@ from psycopg.pq import TransactionStatus
 
 from postroad.bus import (
     HeldMessage,
-    LeasedMessage,
     Message,
     Park,
     Retry,
@@ -21,7 +20,7 @@ from postroad.bus import (
     polling,
 )
 from postroad.bus.batch import Batch, BatchSize, Failure, Sharing
-from postroad.bus.handlers import MAX_CONFLICTS, Handler, hold, is_conflict, judge
+from postroad.bus.handlers import MAX_CONFLICTS, Handler, is_conflict, judge
 from postroad.bus.message import unread
 from postroad.bus.polling import PollSchedule, maintenance_pause_seconds
 from postroad.bus.reconnect import Backoff
@@ -254,13 +253,14 @@ def test_a_transaction_that_failed_is_not_committed() -> None:
         check_open(TransactionStatus.INERROR)
 
 
-def test_a_held_message_is_the_leased_one_with_a_flag() -> None:
-    leased = LeasedMessage(1, NOW, "q.1@x", None, None, (), {"h": "1"}, {}, "data", 7, 2, NOW)
-    held = hold(leased)
-    assert isinstance(held, HeldMessage)
+def test_a_held_message_is_a_leased_one_with_a_flag() -> None:
+    held = HeldMessage(1, NOW, "q.1@x", None, None, (), {"h": "1"}, {}, "data", 7, 2, NOW)
     assert (held.iid, held.token, held.attempt, held.attempts) == ("q.1@x", 7, 2, 1)
-    assert held.headers is leased.headers
+    assert not held.is_lost
     assert not held.lost.is_set()
+    held.lost.set()
+    assert held.is_lost
+    assert held.lost is held.lost
 
 
 def test_headers_are_read_when_somebody_looks() -> None:
@@ -271,6 +271,6 @@ def test_headers_are_read_when_somebody_looks() -> None:
     assert message.properties == {"b": None}
     assert pickle.loads(pickle.dumps(message)) == message
     assert replace(message, headers={}).headers == {}
-    leased = LeasedMessage(1, NOW, "q.1@x", None, None, (), '"a"=>"1"', {}, "x", 7, 2, NOW)  # type: ignore[arg-type]
-    assert unread("headers")(hold(leased)) == '"a"=>"1"'
-    assert hold(leased).headers["a"] == "1"
+    held = HeldMessage(1, NOW, "q.1@x", None, None, (), '"a"=>"1"', {}, "x", 7, 2, NOW)  # type: ignore[arg-type]
+    assert unread("headers")(held) == '"a"=>"1"'
+    assert held.headers["a"] == "1"

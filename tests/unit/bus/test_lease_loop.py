@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from postroad.bus import LeasedMessage, WorkerSettings
+from postroad.bus import HeldMessage, LeasedMessage, WorkerSettings
+from postroad.bus.call import OfQueue
 from postroad.bus.handlers import Handler
 from postroad.bus.lease_loop import LeaseLoop
 from postroad.bus.runners import TaskRunners
@@ -26,19 +27,22 @@ class EndlessBus:
         self.amounts: list[int] = []
         self._numbers = count(1)
 
-    async def lease(self, queue: str, _: str, amount: int, ttl: timedelta) -> list[LeasedMessage]:
+    async def _run(self, call: Any) -> list[Any]:
+        if not isinstance(call, OfQueue):
+            return []
+        amount, ttl = call.build("text").parameters
         self.amounts.append(amount)
         self.is_busy = self.is_busy or amount > 200
         until = NOW + ttl
         return [
-            LeasedMessage(n, NOW, f"{queue}.{n}@x", None, None, (), {}, {}, "", n, 1, until)
+            HeldMessage(n, NOW, f"{call.queue}.{n}@x", None, None, (), {}, {}, "", n, 1, until)
             for n, _ in zip(self._numbers, range(amount), strict=False)
         ]
 
     async def nack(self, *_: object) -> list[str]:
         return []
 
-    release_many = _run = nack
+    release_many = nack
 
 
 class Waker:
