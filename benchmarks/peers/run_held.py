@@ -51,7 +51,11 @@ class Kind:
         settings = WorkerSettings(maintenance_interval=None)
         worker = AsyncWorker(self._dsn, settings)
         mode = "lease" if self._name == "lease" else "transaction"
-        worker.handler(self._queue, mode=mode, concurrency=16)(self._handler(mode))
+        # A retry rolls the batch back, and every message of it would be handled again.
+        size: dict[str, Any] = {"concurrency": 16}
+        if self._name == "retry":
+            size = {"concurrency": 4, "prefetch": 1}
+        worker.handler(self._queue, mode=mode, **size)(self._handler(mode))
         async with AsyncBus(self._dsn) as bus:
             await worker.start()
             await self._post(bus)

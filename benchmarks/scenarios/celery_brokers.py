@@ -158,7 +158,8 @@ def _run(
 
 def address_of(dsn: str) -> str:
     where = {name: quote(str(value), safe="") for name, value in conninfo_to_dict(dsn).items()}
-    return f"://{where['user']}@/{where['dbname']}?host={where['host']}&port={where['port']}"
+    user = ":".join(where[part] for part in ("user", "password") if part in where)
+    return f"://{user}@/{where['dbname']}?host={where['host']}&port={where['port']}"
 
 
 SCENARIO = Scenario(
