@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from pamqp.commands import Basic
 
 from postroad.bridge.addresses import Addresses
+from postroad.bridge.calls import Batch
 from postroad.bridge.errors import AddressUnknown, SecretInAddress
-from postroad.bridge.rabbit_mapping import routing_key
+from postroad.bridge.rabbit_mapping import depart, routing_key
 from postroad.bridge.shards import HashRing
 from postroad.bridge.supervisor import LagWatch
 
@@ -78,3 +80,16 @@ def test_an_address_with_a_password_is_not_stored() -> None:
 def test_a_routing_key_is_filled_from_headers_and_properties() -> None:
     key = routing_key("{queue}.{group}.{region}.{none}", "orders", {"group": "g"}, {"region": "eu"})
     assert key == "orders.g.eu."
+
+
+def test_the_driver_reads_the_headers_that_were_encoded_without_it() -> None:
+    headers = '"a"=>"1", "none"=>NULL, "naïve ключ"=>"é✓", "empty"=>""'
+    batch = Batch(1, 1, 0, ["q.1@x"], [1], ["data"], [headers], ['"p"=>"v"'], [None], [None])
+    sent = depart(batch, 0, "text", datetime(2030, 1, 1, tzinfo=UTC)).properties.marshal()
+    read = Basic.Properties()
+    read.unmarshal(int.from_bytes(sent[:2]), sent[2:])
+    assert read.headers == {
+        "a": "1", "none": None, "naïve ключ": "é✓", "empty": "", "property.p": "v",
+    }  # fmt: skip
+    assert (read.message_id, read.app_id, read.content_type) == ("q.1@x", "postroad", "text/plain")
+    assert read.delivery_mode == 2
