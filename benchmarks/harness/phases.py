@@ -180,14 +180,16 @@ def _pause(seconds: float, *kept: _Kept) -> None:
 def _wait_until_drained(
     place: Place, database: str, arm: Arm, folder: Path, worker: _Kept
 ) -> list[tuple[int, float]]:
-    """Wait until every confirmed job has run, or for as long as anything may take to come back."""
-    deadline = time.monotonic() + DRAIN_SECONDS
+    """Wait until every confirmed job has run, or none has run for half a minute."""
+    deadline, done = time.monotonic() + DRAIN_SECONDS, 0
     while True:
         posted, handled = read_ledger(folder)
         if arm.has_effects:
             # What a handler did counts when it was committed, not when it ran.
             handled = _effects(place.server.dsn(database))
         seen = {number for number, _ in handled}
+        if len(seen) > done:
+            deadline, done = time.monotonic() + DRAIN_SECONDS, len(seen)
         if time.monotonic() > deadline or all(
             number in seen for first, amount, _ in posted for number in range(first, first + amount)
         ):
