@@ -37,7 +37,7 @@ begin
   if p_parcel.headers ? 'reply_to' then
     p_parcel.headers := mbus._correlate(p_parcel.headers, 'sample.' || v_number || '@node', p_parcel.expires);
   end if;
-  v_recipients := coalesce(p_parcel.recipients, mbus._match_sample(p_parcel, v_number));
+  v_recipients := coalesce(p_parcel.recipients, '{8000,8001}');
   if v_recipients = '{}' then
     return v_number;
   end if;
@@ -976,8 +976,27 @@ declare
   v_id         bigint;
 begin
   if $2 is null and $4 is null and $5 is null and $6 is null then
-    v_parcel := row(null, mbus.now(), null, null, $3, null, null, $1, null, null, null)::mbus.parcel;
-    return 'sample.' || mbus._put_sample(v_parcel) || '@node';
+    -- The common case; see mbus._put_sample for why the insert checks the head.
+    v_id := nextval('mbus."qs$sample$position"');
+    loop
+      v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');
+      case v_generation % 2
+      when 0 then
+        insert into mbus."ql$sample$0" (id, added, data, properties)
+        select v_id, mbus.now(), $1, $3 where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+        continue when not found;
+        insert into mbus."qc$sample$default$0" (id) values (v_id);
+
+      when 1 then
+        insert into mbus."ql$sample$1" (id, added, data, properties)
+        select v_id, mbus.now(), $1, $3 where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+        continue when not found;
+        insert into mbus."qc$sample$default$1" (id) values (v_id);
+
+      end case;
+      exit when found;
+    end loop;
+    return 'sample.' || v_id || '@node';
 
   end if;
   v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, $1, null, null, null)::mbus.parcel;

@@ -56,7 +56,9 @@ language sql stable set search_path from current as $$
       'taken', case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', n.log) end,
       'note_taken', case when p_values ->> 'returns' <> 'setof mbus.parcel' and not k.is_lease then mbus._fill('note_taken', p_values || jsonb_build_object(
         'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)', n.log) end)) end,
-      'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot) end,
+      'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot)
+                         when p_template = 'post_plain_put' and p_queue.mode = 'fanout'
+                         then concat(e'\n        continue when not found;\n', rtrim(mbus._deliveries('post_delivery', p_queue, l.lane, s.slot), e'\n')) end,
       'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end) as values) v
 $$;
 
@@ -125,6 +127,9 @@ declare
   v_default  mbus.consumer;
   v_conform  constant text := case when p_queue.schema is not null then format(e'  perform mbus._conform(%s, %s);\n', p_queue.id,
     case p_queue.payload when 'hstore' then 'hstore_to_jsonb(d)' when 'jsonb' then 'd' else 'to_jsonb(d)' end) end;
+  v_is_chosen constant boolean := exists (select from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null);
+  v_everybody constant text := (select quote_literal(coalesce(array_agg(c.id), '{}')::text) from mbus.consumer c
+                                where c.queue_id = p_queue.id and c.selector is null);
 begin
   execute mbus._fill('match', v_values || jsonb_build_object(
     'choices', (select string_agg(mbus._fill('choice', jsonb_build_object('consumer_id', c.id, 'selector', c.selector)), e'\n' order by c.id)
@@ -132,11 +137,11 @@ begin
     'headers', case when exists (select from mbus.consumer c where c.queue_id = p_queue.id and mbus._reads_headers(c.selector))
                     then mbus._fill('headers_delivered', v_values || '{"added": "p_parcel.added", "headers": "p_parcel.headers"}')
                     else 'p_parcel.headers' end,
-    'everybody', (select quote_literal(coalesce(array_agg(id), '{}')::text) from mbus.consumer
-                  where queue_id = p_queue.id and selector is null)));
+    'everybody', v_everybody));
   select * into v_default from mbus.consumer where queue_id = p_queue.id order by id limit 1;
   execute mbus._fill('put', v_values || jsonb_build_object(
-    'recipients', case p_queue.mode when 'fanout' then mbus._fill('recipients', v_values) end,
+    'recipients', case p_queue.mode when 'fanout' then mbus._fill('recipients', jsonb_build_object(
+      'chosen', case when v_is_chosen then format('mbus.%I(p_parcel, v_number)', '_match_' || p_queue.name) else v_everybody end)) end,
     'branches', mbus._branches('put_' || p_queue.mode, p_queue, v_default, v_values)));
   if p_queue.has_followers then
     execute mbus._fill('follow', v_values || jsonb_build_object('triggers', (
@@ -152,9 +157,9 @@ begin
     'conform', replace(v_conform, 'd)', '$1)'),
     'put', mbus._fill('post_put', v_values || jsonb_build_object(
       'follow', case when p_queue.has_followers then mbus._fill('post_follow', v_values) end)),
-    'plain', mbus._fill(case when p_queue.has_followers then 'post_plain_followed' else 'post_plain_' || p_queue.mode end,
-      v_values || jsonb_build_object(
-      'branches', case p_queue.mode when 'direct' then mbus._branches('post_direct', p_queue, v_default, v_values) end))));
+    'plain', mbus._fill(
+      case when p_queue.has_followers then 'post_plain_followed' when v_is_chosen then 'post_plain_chosen' else 'post_plain' end,
+      v_values || jsonb_build_object('branches', mbus._branches('post_plain_put', p_queue, v_default, v_values)))));
   execute mbus._fill('peek', v_values);
   execute mbus._fill('take_all', v_values || jsonb_build_object(
     'when_running', case when exists (select from mbus.pause p where p.queue_id = p_queue.id) then ' where false' end));

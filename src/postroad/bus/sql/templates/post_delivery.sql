@@ -1,0 +1,1 @@
+        insert into mbus.{ready} (id) values (v_id);
