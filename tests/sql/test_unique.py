@@ -271,6 +271,16 @@ def test_a_debounced_post_replaces_the_one_that_waits(bus: Connection) -> None:
     assert found == [("2", first, "1")]
 
 
+def test_a_key_expires_with_the_last_debounced_post(bus: Connection) -> None:
+    now = one(bus, "select mbus.now()")
+    first = post(bus, 1, DEBOUNCED, expires=now + timedelta(seconds=20))
+    assert post(bus, 2, DEBOUNCED, expires=now + timedelta(hours=1)) == first
+    shift_clock(bus, timedelta(seconds=30))
+    maintain(bus)
+    assert post(bus, 3, KEY) == first
+    assert take(bus) == ["2"]
+
+
 def test_a_message_that_is_due_is_not_replaced(bus: Connection) -> None:
     first = post(bus, 1, DEBOUNCED)
     shift_clock(bus, timedelta(seconds=10))

@@ -142,7 +142,10 @@ begin
       data_hstore = p_parcel.data_hstore, data_jsonb = p_parcel.data_jsonb, data_text = p_parcel.data_text, data_bytea = p_parcel.data_bytea
   where d.queue_id = p_queue.id and d.number = p_number and d.due_at > p_parcel.added
     and d.consumer_id is null and not d.trail ? 'attempts';
-  return found;
+  if not found then return false; end if;
+  update mbus.unique_key k set expires = p_parcel.expires
+  where k.queue_id = p_queue.id and k.key = p_parcel.headers -> 'unique_key' and k.expires is distinct from p_parcel.expires;
+  return true;
 end $$;
 
 -- Stores a key.  Returns false if it is already stored and its window has not ended.
