@@ -50,6 +50,8 @@ class _Watcher(ConnectedService):
         self._dsn = dsn
         self._interval = interval
         self._host = socket.gethostname()
+        # The last reports by key; unknown at the start, so that an old alert is cleared.
+        self._reported: dict[str, Severity | None] = {}
 
     async def check(self, connection: Connection) -> None:
         """Check once and report. Written by the subclass."""
@@ -68,11 +70,14 @@ class _Watcher(ConnectedService):
     async def _report(
         self, connection: Connection, key: str, severity: Severity | None, title: str, text: str
     ) -> None:
-        """Raise an alert of this severity, or clear it without one."""
+        """Raise an alert of this severity, or clear it without one, if that is a change."""
+        if key in self._reported and self._reported[key] == severity:
+            return
         if severity is None:
             await call(connection, "alerts.clear", key)
         else:
             await call(connection, "alerts.raise", key, "alerts", severity, title, text)
+        self._reported[key] = severity
 
 
 class DiskWatcher(_Watcher):
@@ -91,11 +96,9 @@ class DiskWatcher(_Watcher):
         self._folders = tuple(folders)
         self._least_free_percent = least_free_percent
         self._usage = usage
-        # The last report on a folder; unknown at the start, so that an old alert is cleared.
-        self._reported: dict[Path, Severity | None] = {}
 
     async def check(self, connection: Connection) -> None:
-        """Report each folder whose state has changed."""
+        """Report the state of each folder."""
         for folder in self._folders:
             key = f"disk/{self._host}/{folder}"[:200]
             try:
@@ -106,21 +109,19 @@ class DiskWatcher(_Watcher):
                 text = f"{failure.strerror or failure} on {self._host}"
             else:
                 percent = 100.0 * usage.free / usage.total if usage.total else 0.0
-                state = self._state(folder, percent)
+                state = self._state(key, percent)
                 title = f"the disk of {folder} is nearly full: {percent:.1f} % free"
                 text = (
                     f"{usage.free:,} of {usage.total:,} bytes are free on {self._host}.\n"
                     "Free some space. Until then writes fail, and messages stay with their senders."
                 )
-            if folder not in self._reported or self._reported[folder] != state:
-                await self._report(connection, key, state, title, text)
-                self._reported[folder] = state
+            await self._report(connection, key, state, title, text)
 
-    def _state(self, folder: Path, percent: float) -> Severity | None:
+    def _state(self, key: str, percent: float) -> Severity | None:
         limit = self._least_free_percent
         if percent < limit / 2:
             return "critical"
-        was_full = self._reported.get(folder) is not None
+        was_full = self._reported.get(key) is not None
         return "error" if percent < limit * (_CLEAR_FACTOR if was_full else 1.0) else None
 
 
@@ -152,8 +153,6 @@ class ClockWatcher(_Watcher):
         self._difference: float | None = None
         # Whether an alert may be open; true at the start, because a former watcher may have died.
         self._jumped_at: float | None = steady()
-        # The last report; unknown at the start, so that an old alert is cleared.
-        self._is_skewed: bool | None = None
 
     async def check(self, connection: Connection) -> None:
         """Compare the clocks with each other and with their previous values."""
@@ -169,7 +168,7 @@ class ClockWatcher(_Watcher):
             self._jumped_at = steady
             title = f"the clock of {self._host} jumped by {difference - before:+,.0f} s"
             text = "Timeouts do not depend on it, displayed times do: check the time source."
-            await self._report(connection, key, "warning", title, text)
+            await call(connection, "alerts.raise", key, "alerts", "warning", title, text)
         elif self._jumped_at is not None and steady - self._jumped_at >= self._calm_seconds:
             await call(connection, "alerts.clear", key)
             self._jumped_at = None
@@ -181,12 +180,10 @@ class ClockWatcher(_Watcher):
         skew = self._wall() - there.timestamp()
         # The clocks are read at different times, at most the duration of the query apart.
         is_skewed = abs(skew) > self._jump_seconds + (answered - asked)
-        if is_skewed is not self._is_skewed:
-            key = f"clock/skew/{self._host}"
-            title = f"the clocks of {self._host} and the database differ by {skew:+,.0f} s"
-            text = "Synchronise both with the same time server."
-            await self._report(connection, key, "warning" if is_skewed else None, title, text)
-            self._is_skewed = is_skewed
+        key = f"clock/skew/{self._host}"
+        title = f"the clocks of {self._host} and the database differ by {skew:+,.0f} s"
+        text = "Synchronise both with the same time server."
+        await self._report(connection, key, "warning" if is_skewed else None, title, text)
 
 
 class PauseWatcher(_Watcher):
