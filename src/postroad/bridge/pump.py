@@ -54,8 +54,6 @@ class Pump(BridgeService):
         # Database and node of the target, if it is a database.
         self._there: tuple[str, ...] = ()
 
-    # Set by the subclass.
-
     @abstractmethod
     async def reach(self, stack: AsyncExitStack, source: Connection) -> None:
         """Connect to the other end; the stack closes what was opened."""

@@ -17,7 +17,7 @@ from postroad.bridge.rabbit import RabbitRoute
 from postroad.bridge.rabbit_in import RabbitIn
 from postroad.bridge.rabbit_out import RabbitOut
 from postroad.bridge.service import BridgeService, PumpSettings
-from postroad.settings import BridgeDefinition, BridgeSettings
+from postroad.settings import BridgeDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,6 @@ def define(name: str, definition: BridgeDefinition, addresses: Addresses) -> Bri
     # The remaining keys describe the route at RabbitMQ.
     options = {"kind": facts.pop("queue_kind"), **facts} if kind != "database" else {}
     return Bridge(name, kind, queue_at_target=queue_at_target, options=options, **shared)
-
-
-def pump_settings(settings: BridgeSettings) -> PumpSettings:
-    """Read how bridges work from the settings."""
-    names = ("batch_messages", "batch_bytes", "connections", "keep")
-    return PumpSettings(**{name: getattr(settings, name) for name in names})
 
 
 def make_service(bridge: Bridge, addresses: Addresses, settings: PumpSettings) -> BridgeService:

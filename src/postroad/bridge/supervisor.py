@@ -19,8 +19,8 @@ from postroad.bridge.addresses import Addresses
 from postroad.bridge.calls import call, transact
 from postroad.bridge.errors import BridgeError
 from postroad.bridge.operations import add
-from postroad.bridge.registry import Bridge, load, make_service, pump_settings
-from postroad.bridge.service import BridgeService, describe_failure
+from postroad.bridge.registry import Bridge, load, make_service
+from postroad.bridge.service import BridgeService, PumpSettings, describe_failure
 from postroad.bridge.status import BridgeStatus, status
 from postroad.bus.reconnect import SURVIVABLE
 from postroad.service import Service
@@ -81,6 +81,12 @@ class BridgeSupervisor(Service):
         super().__init__("bridges")
         self._addresses = addresses
         self._settings = settings
+        self._pump_settings = PumpSettings(
+            batch_messages=settings.batch_messages,
+            batch_bytes=settings.batch_bytes,
+            connections=settings.connections,
+            keep=settings.keep,
+        )
         self._only = frozenset(only)
         self._reload_seconds = reload_interval.total_seconds()
         self._watch_seconds = watch.total_seconds()
@@ -121,10 +127,9 @@ class BridgeSupervisor(Service):
         for name, (known, service) in list(self.running.items()):
             if bridges.get(name) != known or not service.is_running:
                 await self._end(name)
-        settings = pump_settings(self._settings)
         for name in sorted(bridges.keys() - self.running.keys()):
             try:
-                service = make_service(bridges[name], self._addresses, settings)
+                service = make_service(bridges[name], self._addresses, self._pump_settings)
             except BridgeError as failure:
                 _warn("bridge_not_started", failure, name)
                 continue
