@@ -123,6 +123,13 @@ async def test_a_check_that_is_overtaken_by_a_cancellation_harms_nobody(
         try:
             async with asyncio.timeout(60):
                 await asked.wait()
+
+            async def is_known() -> bool:
+                found = "select event_id from coordination.events where event_id = %s"
+                return bool(await deployment.run("coordinator", found, event))
+
+            # The Reader may have pulled it before the Coordinator has received it.
+            await wait_until_async(is_known, what="an event that the Coordinator has")
             await deployment.run("coordinator", "select coordination.cancel(%s)", event)
 
             async def is_dropped() -> bool:
