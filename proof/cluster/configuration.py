@@ -92,7 +92,7 @@ def _etcd(plan: Plan, node: str) -> Process:
     }
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     # Sixteen transactions' worth of its log are enough here; the folder may be a small one.
-    words += ["--snapshot-count", "5000", "--auto-compaction-retention", "5m"]
+    words += ["--snapshot-count", "5000", "--auto-compaction-retention", "5m", "--enable-v2"]
     return _process(plan, node, "etcd", ["etcd", *words])
 
 
@@ -131,7 +131,9 @@ def _patroni(plan: Plan, node: str) -> Process:
         "scope": "postroad",
         "name": node,
         "restapi": {"listen": f"{address}:8008", "connect_address": f"{address}:8008"},
-        "etcd3": {"hosts": [f"{network.address(each)}:2379" for each in ETCD]},
+        # By version 2 of etcd's interface. With version 3, Patroni before 3.0.3 writes the leader's
+        # key without a condition: a primary that was suspended takes it back from its successor.
+        "etcd": {"hosts": [f"{network.address(each)}:2379" for each in ETCD]},
         "bootstrap": {
             "dcs": {
                 "ttl": TTL,
