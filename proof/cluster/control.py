@@ -240,6 +240,11 @@ class Cluster:
         )
         return done.stdout
 
+    def rabbit_messages(self) -> int:
+        """Count the messages of all queues of RabbitMQ, delivered ones included."""
+        listed = self.rabbit_control(RABBIT[0], "list_queues", "--no-table-headers", "messages")
+        return sum(int(word) for word in listed.split())
+
     def postmaster(self, node: str) -> int | None:
         """Return the process id of a node's PostgreSQL, when it runs."""
         file = self.plan.data(node) / "data" / "postmaster.pid"

@@ -1,10 +1,11 @@
 """Clients at work on a cluster while its servers, its network and the clients themselves fail.
 
 Posters, workers in both modes, lease clients and sagas reach PostgreSQL x 3 under Patroni by three
-routes: directly, by HAProxy through a proxy that cuts connections, and by PgBouncer. Each records
-its calls and answers in a file before and after it makes them. A seeded schedule hits them with
-faults; then everything is healed, the queues are drained, and the checkers of `proof.history`
-compare what was acknowledged with what was done.
+routes: directly, by HAProxy through a proxy that cuts connections, and by PgBouncer. Bridges carry
+a queue to RabbitMQ x 3 and back into another one. Each client records its calls in a file before it
+makes them, and their answers. A seeded schedule hits them with faults; then everything is healed,
+the queues are drained, and the checkers of `proof.history` compare what was acknowledged with what
+was done.
 
 Words after `--`: `--schedule=FILE` plays a script instead of the schedule of the seed,
 `--asynchronous` or `--synchronous` makes only one of the two runs, `--rate=N` posts N messages a
@@ -29,7 +30,7 @@ from proof.cluster.network import run as run_command
 from proof.cluster.processes import wait_for
 from proof.faults.driver import Driver
 from proof.faults.judge import Verdict, count_kinds, judge, store_effects
-from proof.faults.kinds import KINDS, Kind
+from proof.faults.kinds import KINDS, LANES, Kind
 from proof.faults.schedule import Entry, generate, load, save
 from proof.faults.workload import create, dead, unfinished
 from proof.history.record import History
@@ -95,12 +96,11 @@ def _one_run(plan: _Plan) -> tuple[Verdict, dict[str, str]]:
     cluster = Cluster.start(
         Path(f"/tmp/postroad-faults-{time.time_ns()}"),
         is_synchronous=plan.is_synchronous,
-        has_rabbit=False,
     )
     try:
         kinds, left_out = _possible(cluster)
-        create(cluster.dsn("direct"))
         with Driver.running(cluster, plan.folder, plan.seed, plan.rate) as driver:
+            create(cluster.dsn("direct"), driver.brokers())
             driver.start_clients()
             _play(driver, plan, kinds)
             save(plan.folder / "schedule.json", driver.played)
@@ -114,7 +114,11 @@ def _one_run(plan: _Plan) -> tuple[Verdict, dict[str, str]]:
         for process in cluster.processes.values():
             shutil.copy(process.log, plan.folder / f"{process.name}.log")
         cluster.stop()
-    verdict = judge(History.read(plan.folder / "history"), is_synchronous=plan.is_synchronous)
+    verdict = judge(
+        History.read(plan.folder / "history"),
+        is_synchronous=plan.is_synchronous,
+        has_bridges=True,
+    )
     verdict.violations += violations
     return verdict, left_out
 
@@ -141,23 +145,22 @@ def _possible(cluster: Cluster) -> tuple[list[Kind], dict[str, str]]:
 
 
 def _play(driver: Driver, plan: _Plan, kinds: list[Kind]) -> None:
-    """Play heavy and light faults beside each other until the time is over."""
+    """Play the faults of all lanes beside each other until the time is over."""
     wanted = [kind for kind in kinds if not plan.chosen or kind.name in plan.chosen]
     is_over = threading.Event()
     lanes = []
-    for is_heavy in (True, False):
-        these = [kind for kind in wanted if kind.is_heavy == is_heavy]
-        entries: Iterable[Entry] = generate(plan.seed + is_heavy, these) if these else ()
+    for number, name in enumerate(LANES):
+        these = [kind for kind in wanted if kind.lane == name]
+        entries: Iterable[Entry] = generate(plan.seed + number, these) if these else ()
         if plan.script is not None:
-            entries = [each for each in plan.script if KINDS[each.kind].is_heavy == is_heavy]
+            entries = [each for each in plan.script if KINDS[each.kind].lane == name]
         lanes.append(threading.Thread(target=_guarded, args=(driver, entries, is_over)))
     for lane in lanes:
         lane.start()
     deadline = time.monotonic() + plan.seconds
     try:
-        while time.monotonic() < deadline and any(lane.is_alive() for lane in lanes):
-            lanes[0].join(1.0 if lanes[0].is_alive() else 0.0)
-            lanes[1].join(0.0 if lanes[0].is_alive() else 1.0)
+        while time.monotonic() < deadline and (alive := [one for one in lanes if one.is_alive()]):
+            alive[0].join(1.0)
     finally:
         # Also when interrupted: a lane that heals later would start a client that nobody ends.
         is_over.set()
@@ -181,6 +184,7 @@ def _drain(driver: Driver) -> None:
     driver.restart_services()
     try:
         driver.cluster.wait_ready()
+        driver.recover_brokers()
     except TimeoutError as failure:
         driver.problems.append(str(failure))
     driver.check_clients()
@@ -188,16 +192,19 @@ def _drain(driver: Driver) -> None:
     with psycopg.connect(driver.cluster.dsn("direct"), autocommit=True) as connection:
 
         def is_drained() -> bool:
-            driver.check_clients_of(("worker", "leaser"))
-            return not unfinished(connection)
+            driver.check_clients_of(("worker", "leaser", "carrier"))
+            # A message in RabbitMQ is in neither queue.
+            return not (
+                unfinished(connection) or driver.cluster.rabbit_messages() or unfinished(connection)
+            )
 
         try:
             wait_for(is_drained, "empty queues", DRAIN_SECONDS)
         except TimeoutError:
             driver.problems.append(f"not drained: {unfinished(connection)}")
         driver.problems += [f"dead: {text}" for text in dead(connection)[:10]]
-    driver.stop_clients("leaser", 60)
-    driver.stop_clients("worker", 60)
+    for role in ("leaser", "carrier", "worker"):
+        driver.stop_clients(role, 60)
 
 
 def _report(verdicts: list[Verdict], skipped: dict[str, str]) -> Report:
@@ -242,8 +249,9 @@ def _report(verdicts: list[Verdict], skipped: dict[str, str]) -> Report:
         title="Faults",
         introduction=(
             "PostgreSQL x 3 under Patroni and etcd, each node in its own network namespace, with"
-            " HAProxy and PgBouncer in front. Three posters, three workers and two lease clients"
-            " work by three routes while the faults below are done to servers, network and"
+            " HAProxy and PgBouncer in front, and RabbitMQ x 3 with quorum queues. Three posters,"
+            " three workers and two lease clients work by three routes, and bridges carry a queue"
+            " to RabbitMQ and back, while the faults below are done to servers, network and"
             " clients. An operation is one message: posted and acknowledged, handled, leased,"
             " acked. With synchronous replication nothing that was acknowledged may be lost; with"
             " asynchronous replication only what was acknowledged shortly before or during a"

@@ -23,7 +23,8 @@ import psycopg
 from postroad.bus import AsyncWorker, Bus, BusError, LeaseLost, Park, Saga, WorkerSettings
 from postroad.bus.message import LeasedMessage
 from postroad.postgres.errors import DatabaseUnavailable
-from proof.faults.workload import QUEUES, STEPS, WRITE_EFFECTS, Orders
+from postroad.service import Together
+from proof.faults.workload import IMPORTS, QUEUES, STEPS, WRITE_EFFECTS, Orders, bridges
 from proof.history.record import Recorder
 
 __all__ = ["main"]
@@ -66,6 +67,7 @@ class Poster:
             (12, lambda bus: self._plain(bus, "tasks", 10)),
             (8, self._in_transaction),
             (4, self._saga),
+            (8, lambda bus: self._plain(bus, "exports", self._ten)),
         ]
         weights = [weight for weight, _ in kinds]
         with self._orders.bus() as bus:
@@ -228,6 +230,7 @@ async def handle(orders: Orders, recorder: Recorder) -> None:
     for queue, consumers in QUEUES.items():
         for consumer in consumers if queue not in ("leases", "tasks") else ():
             register(queue, consumer)
+    register(IMPORTS, "default")
     for step in STEPS:
         register_step(step, "do", step)
         register_step(step, "undo", f"cancel_{step}")
@@ -240,6 +243,14 @@ async def handle(orders: Orders, recorder: Recorder) -> None:
     loop.add_signal_handler(signal.SIGTERM, worker.request_stop)
     async with worker:
         await worker.join()
+
+
+async def carry(orders: Orders) -> None:
+    """Run the bridges of the product to RabbitMQ and back."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with Together("bridges", bridges(orders.dsn, orders.brokers)) as together:
+        await together.join_or(stop)
 
 
 def lease(orders: Orders, recorder: Recorder, stop: threading.Event) -> None:
@@ -306,6 +317,9 @@ def main() -> None:
     recorder = Recorder(Path(orders.folder), name)
     if role == "worker":
         asyncio.run(handle(orders, recorder))
+        return
+    if role == "carrier":
+        asyncio.run(carry(orders))
         return
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

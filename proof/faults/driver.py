@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
-from proof.cluster import POSTGRES, Cluster
+from proof.cluster import POSTGRES, RABBIT, Cluster
 from proof.cluster.processes import wait_for
 from proof.faults.kinds import KINDS
 from proof.faults.proxy import CuttingProxy
@@ -36,6 +36,8 @@ CLIENTS = {
     "worker-pooled": ("worker", "pooled", True),
     "leaser-direct": ("leaser", "direct", True),
     "leaser-proxy": ("leaser", "proxy", False),
+    # Session locks of bridges need direct connections.
+    "carrier": ("carrier", "direct", False),
 }
 # Those of this checkout, whichever one the environment was installed from.
 SOURCES = os.pathsep.join((str(ROOT), str(ROOT / "src")))
@@ -102,6 +104,7 @@ class Driver:
                 seed=self._seed * 10_000 + self._starts,
                 rate=self._rate / 6,
                 is_pooled=route == "pooled",
+                brokers=self.brokers(),
             )
             base = time.time() - time.monotonic()
             environment = {**os.environ, "PROOF_CLOCK_BASE": repr(base), "PYTHONPATH": SOURCES}
@@ -136,9 +139,16 @@ class Driver:
         dsn = dsn.replace(f"host={network.address('front')}", f"host={network.host_address}")
         return dsn.replace("port=5000", f"port={self.proxy.port}")
 
+    def brokers(self) -> str:
+        """Return the addresses of RabbitMQ's nodes, as a bridge has them."""
+        plan = self.cluster.plan
+        return ";".join(
+            f"amqp://postroad:{plan.password}@{plan.network.address(node)}:5672/" for node in RABBIT
+        )
+
     def check_clients(self) -> None:
         """Start again clients that ended without a fault, and note that."""
-        self.check_clients_of(("poster", "worker", "leaser"))
+        self.check_clients_of(("poster", "worker", "leaser", "carrier"))
 
     def check_clients_of(self, roles: tuple[str, ...]) -> None:
         """Do the same for the clients of these roles."""
@@ -206,8 +216,10 @@ class Driver:
             heal()
         ended = self.recorder.now()
         self.played.append(entry)
-        if kind.is_heavy:
+        if kind.lane == "server":
             self._recover()
+        elif kind.lane == "broker":
+            self.recover_brokers()
         self.recorder.note("fault", kind=kind.name, target=target, began=began, ended=ended)
         recovered = self.recorder.now() - ended
         sys.stdout.write(
@@ -235,6 +247,19 @@ class Driver:
         except TimeoutError:
             self.problems.append(
                 f"the cluster was not whole {RECOVERY_SECONDS:.0f} s after a fault was healed"
+            )
+
+    def recover_brokers(self) -> None:
+        """Wait until every node of RabbitMQ lets clients in."""
+
+        def is_whole() -> bool:
+            return all(self.cluster.rabbit_greets(node) for node in RABBIT)
+
+        try:
+            wait_for(is_whole, "three RabbitMQ nodes", RECOVERY_SECONDS)
+        except TimeoutError:
+            self.problems.append(
+                f"RabbitMQ was not whole {RECOVERY_SECONDS:.0f} s after a fault was healed"
             )
 
     def _copy_standbys(self) -> None:

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from proof.faults.kinds import KINDS
-from proof.faults.workload import QUEUES, STEPS
+from proof.faults.workload import IMPORTS, QUEUES, STEPS
 from proof.history import checkers
 from proof.history.checkers import Finding
 from proof.history.record import Call, Fault, History, Recorder
@@ -50,7 +50,7 @@ def store_effects(dsn: str, recorder: Recorder) -> None:
             recorder.note("outbox", key=row["key"])
 
 
-def judge(history: History, *, is_synchronous: bool) -> Verdict:
+def judge(history: History, *, is_synchronous: bool, has_bridges: bool = False) -> Verdict:
     """Run every checker; decide whether what asynchronous replication lost is as documented."""
     findings = [
         checkers.check_delivery(history, queue, consumers)
@@ -71,6 +71,8 @@ def judge(history: History, *, is_synchronous: bool) -> Verdict:
         checkers.check_leases(history, "tasks"),
         checkers.check_sagas(history, "trips", STEPS),
     ]
+    if has_bridges:
+        findings.append(checkers.check_bridge(history, "exports", IMPORTS))
     answered = [call.answered for call in history.of("post") if _is_ok(call)]
     moments = sorted(moment for moment in answered if moment is not None)
     verdict = Verdict(

@@ -1,8 +1,8 @@
 """The kinds of faults: how each begins, on which target, and how it is healed.
 
-`begin` returns the target, for the record, and the function that heals. Heavy faults hit servers
-and the network between them; light ones hit clients, proxies and single connections, also while
-a heavy one lasts.
+`begin` returns the target, for the record, and the function that heals. Faults of one lane follow
+each other, those of different lanes overlap: the servers of the database and the network between
+them; the nodes of RabbitMQ; clients, proxies and single connections.
 """
 
 from __future__ import annotations
@@ -11,25 +11,29 @@ import contextlib
 import os
 import resource
 import signal
+import subprocess
 import urllib.error
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from proof.cluster import ETCD, POSTGRES
+from proof.cluster import ETCD, POSTGRES, RABBIT
 from proof.cluster.network import run
 from proof.cluster.processes import children_of, wait_for
 from proof.faults.proxy import SYNC, Cut
+from proof.history.checkers import SERVER_JUMP
 
 if TYPE_CHECKING:
     from proof.faults.driver import Driver
 
-__all__ = ["KINDS", "Kind"]
+__all__ = ["KINDS", "LANES", "Kind", "Lane"]
 
 Heal = Callable[[], None]
 Begin = Callable[["Driver", Random], tuple[str, Heal]]
+Lane = Literal["client", "server", "broker"]
+LANES: tuple[Lane, ...] = ("client", "server", "broker")
 # A server's time-outs: 15 s for the leader's key, 10 s for replication, 30 s of keepalives.
 LONGER_THAN_TIMEOUTS = (32.0, 40.0)
 
@@ -43,7 +47,7 @@ class Kind:
     begin: Begin
     seconds: tuple[float, float]
     weight: int = 2
-    is_heavy: bool = True
+    lane: Lane = "server"
     # May another node lead after it: only then can asynchronous replication lose commits.
     can_fail_over: bool = True
     needs_namespaces: bool = False
@@ -130,6 +134,24 @@ def _restart_front(service: str) -> Begin:
         return "front", _nothing
 
     return begin
+
+
+def _rabbit_rest(node: str) -> list[str]:
+    return [each for each in RABBIT if each != node]
+
+
+def _kill_rabbit(driver: Driver, chance: Random) -> tuple[str, Heal]:
+    node = chance.choice(RABBIT)
+    process = driver.cluster.processes[f"rabbitmq@{node}"]
+    process.kill()
+    return node, process.start
+
+
+def _freeze_rabbit(driver: Driver, chance: Random) -> tuple[str, Heal]:
+    node = chance.choice(RABBIT)
+    frozen = children_of(driver.cluster.processes[f"rabbitmq@{node}"].pid or 0)
+    _kill(frozen, signal.SIGSTOP)
+    return node, lambda: _kill(frozen, signal.SIGCONT)
 
 
 def _switchover(driver: Driver, _: Random) -> tuple[str, Heal]:
@@ -229,6 +251,14 @@ def _partition_all(driver: Driver, _: Random) -> tuple[str, Heal]:
     return "all", lambda: _heal_all(heals)
 
 
+def _partition_rabbit(driver: Driver, chance: Random) -> tuple[str, Heal]:
+    """Cut one of three nodes from the majority; clients still reach it."""
+    node = chance.choice(RABBIT)
+    peers = _addresses(driver, _rabbit_rest(node))
+    heal = _rules(driver, node, [f"ip saddr {peers} drop"], [f"ip daddr {peers} drop"])
+    return node, heal
+
+
 def _lose_packets(driver: Driver, chance: Random) -> tuple[str, Heal]:
     node, percent = driver.primary(), chance.choice((5, 15, 30))
     rule = f"numgen random mod 100 < {percent} drop"
@@ -268,6 +298,33 @@ def _fill_disk(driver: Driver, _: Random) -> tuple[str, Heal]:
         driver.restart_services()
 
     return node, heal
+
+
+def _slow_disk(driver: Driver, chance: Random) -> tuple[str, Heal]:
+    """Delay every write to the primary's files, by stopping the process at the system call."""
+    node, milliseconds = driver.primary(), chance.choice((20, 100))
+    calls = "fdatasync,fsync,pwrite64,pwritev"
+    words = ["-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}"]
+    words += ["-e", f"inject={calls}:delay_enter={milliseconds * 1000}"]
+    for postmaster in _postmaster(driver, node):
+        for pid in children_of(postmaster):
+            words += ["-p", str(pid)]
+    tracer = subprocess.Popen(["strace", *words], stderr=subprocess.DEVNULL)
+
+    def heal() -> None:
+        # It lets go of the processes that it has stopped.
+        tracer.terminate()
+        tracer.wait()
+
+    return f"{node} {milliseconds} ms", heal
+
+
+def _jump_server_clock(driver: Driver, chance: Random) -> tuple[str, Heal]:
+    """Let the clock of the primary's PostgreSQL jump, less than the queues are drained for."""
+    node, seconds = driver.primary(), chance.choice((-60, -10, 10, 60))
+    clock = driver.cluster.plan.data(node) / "clock"
+    clock.write_text(f"{seconds:+d}\n", encoding="utf-8")
+    return f"{node} {seconds:+d} s", lambda: _set_clock(clock)
 
 
 def _jump_clock(driver: Driver, chance: Random) -> tuple[str, Heal]:
@@ -318,8 +375,9 @@ def _slow_client(driver: Driver, chance: Random) -> tuple[str, Heal]:
 
 
 _LONG, _SHORT, _MOMENT = (15.0, 30.0), (2.0, 8.0), (0.0, 0.0)
-_CHEAP: dict[str, bool] = {"is_heavy": False, "can_fail_over": False}
-_NETWORK: dict[str, bool] = {"needs_namespaces": True}
+_CHEAP: dict[str, Any] = {"lane": "client", "can_fail_over": False}
+_BROKER: dict[str, Any] = {"lane": "broker", "can_fail_over": False}
+_NETWORK: dict[str, Any] = {"needs_namespaces": True}
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -411,6 +469,34 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "fill_disk", "the primary's disk is full", _fill_disk, _SHORT, 1, needs_namespaces=True
+        ),
+        Kind(
+            "slow_disk",
+            "each write and fsync of the primary late by 20 or 100 ms (strace)",
+            _slow_disk,
+            _SHORT,
+        ),
+        Kind(
+            SERVER_JUMP,
+            "the clock of the primary's PostgreSQL jumps by 10 or 60 s",
+            _jump_server_clock,
+            _SHORT,
+        ),
+        Kind("kill_rabbit", "kill -9 of a RabbitMQ node", _kill_rabbit, _SHORT, **_BROKER),
+        Kind(
+            "freeze_rabbit",
+            "SIGSTOP of a RabbitMQ node, longer than its peers wait",
+            _freeze_rabbit,
+            _LONG,
+            **_BROKER,
+        ),
+        Kind(
+            "partition_rabbit",
+            "a RabbitMQ node cut from the majority",
+            _partition_rabbit,
+            _LONG,
+            needs_namespaces=True,
+            **_BROKER,
         ),
         Kind("kill_client", "kill -9 of a client or worker", _kill_client, (0.2, 2), 5, **_CHEAP),
         Kind(

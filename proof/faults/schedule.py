@@ -33,7 +33,7 @@ def generate(seed: int, kinds: list[Kind]) -> Iterator[Entry]:
     chance.shuffle(first)
     while True:
         [kind] = [first.pop()] if first else chance.choices(kinds, [each.weight for each in kinds])
-        pause = chance.uniform(1, 4) if kind.is_heavy else chance.uniform(0.2, 2)
+        pause = chance.uniform(0.2, 2) if kind.lane == "client" else chance.uniform(1, 4)
         yield Entry(
             kind.name,
             round(chance.uniform(*kind.seconds), 2),

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 import psycopg
 
+from postroad.bridge import RabbitIn, RabbitOut, RabbitRoute
 from postroad.bus import Bus
 from postroad.bus.schema import BUS
+from postroad.cli.components import BRIDGE
 from postroad.postgres import install
 from proof.history.checkers import Predicate, is_parity
 
-__all__ = ["QUEUES", "STEPS", "WRITE_EFFECTS", "Orders", "create", "dead", "unfinished"]
+__all__ = [
+    "IMPORTS",
+    "QUEUES",
+    "STEPS",
+    "WRITE_EFFECTS",
+    "Orders",
+    "bridges",
+    "create",
+    "dead",
+    "unfinished",
+]
 
 # Consumers of each queue, and whose copy each of them wants.
 QUEUES: Mapping[str, Mapping[str, Predicate | None]] = {
@@ -25,7 +38,10 @@ QUEUES: Mapping[str, Mapping[str, Predicate | None]] = {
     # Leased by clients that call lease and ack, and by a worker in lease mode.
     "leases": {"default": None},
     "tasks": {"default": None},
+    # Also carried to RabbitMQ, where there is one, and back into IMPORTS.
+    "exports": {"default": None},
 }
+IMPORTS = "imports"
 STEPS = ("rooms", "ticket", "bill")
 SAGA_QUEUES = (*STEPS, *(f"cancel_{step}" for step in STEPS))
 # A fault must not make a message dead: it would fail a delivery that is only late.
@@ -62,22 +78,36 @@ class Orders:
     rate: float = 50.0
     # Behind a transaction-mode pooler.
     is_pooled: bool = False
+    # Addresses of RabbitMQ's nodes; without them no bridge is tried.
+    brokers: str = ""
 
     def bus(self) -> Bus:
         """Open a bus whose calls are transactions of their own."""
         return Bus(self.dsn, listen=not self.is_pooled)
 
 
-def create(dsn: str) -> None:
-    """Install the bus and create queues and tables."""
+def bridges(dsn: str, brokers: str) -> tuple[RabbitOut, RabbitIn]:
+    """Make the bridges to RabbitMQ and back."""
+    route = RabbitRoute(queue="exports")
+    return (
+        RabbitOut("out", source=dsn, url=brokers, queue="exports", route=route),
+        RabbitIn("back", url=brokers, target=dsn, queue=IMPORTS, route=route),
+    )
+
+
+def create(dsn: str, brokers: str = "") -> None:
+    """Install the bus and create queues, tables and bridges."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         install(connection, BUS)
+        install(connection, BRIDGE)
         connection.execute(_TABLES)
         bus = Bus(connection)
-        for queue in (*QUEUES, *SAGA_QUEUES):
+        for queue in (*QUEUES, IMPORTS, *SAGA_QUEUES):
             bus.create_queue(queue, payload="jsonb")
         bus.create_consumer("orders", "even", "(t.properties->'parity')='even'")
-        for queue in (*QUEUES, *SAGA_QUEUES):
+        for bridge in bridges(dsn, brokers) if brokers else ():
+            asyncio.run(bridge.install())
+        for queue in (*QUEUES, IMPORTS, *SAGA_QUEUES):
             for consumer in QUEUES.get(queue, {"default": None}):
                 bus.alter_consumer(
                     queue,
@@ -95,7 +125,7 @@ def unfinished(connection: psycopg.Connection) -> dict[str, int]:
         " group by queue having sum(depth) > 0"
         " union all select 'sagas', count(distinct saga_id) from mbus.saga_status"
         " where state not in ('completed', 'compensated') having count(*) > 0",
-        ([*QUEUES, *SAGA_QUEUES],),
+        ([*QUEUES, IMPORTS, *SAGA_QUEUES],),
     ).fetchall()
     return {queue: int(count) for queue, count in rows}
 

@@ -15,7 +15,9 @@ from typing import Any
 from proof.history.record import Call, Effect, Fault, History
 
 __all__ = [
+    "SERVER_JUMP",
     "Finding",
+    "check_bridge",
     "check_delay",
     "check_delivery",
     "check_exactly_once",
@@ -27,7 +29,8 @@ __all__ = [
     "longest_gap",
 ]
 
-# The clock of a server in a window around a jump of it is not known.
+# The kind of a fault: the clock of a server jumps, and is not known in a window around it.
+SERVER_JUMP = "jump_server_clock"
 JUMP_MARGIN_SECONDS = 5.0
 # Clients and servers share the clock of this machine, apart from what rounding adds.
 LEASE_MARGIN_SECONDS = 0.1
@@ -144,6 +147,35 @@ def check_exactly_once(history: History, queue: str) -> Finding:
     return finding
 
 
+def check_bridge(history: History, source: str, target: str) -> Finding:
+    """Every acknowledged message of the source was handled once at the target, and no other.
+
+    Where a failover may lose commits, it may take back a post that has crossed already; if the
+    client got no answer and posted it again, it crosses again.
+    """
+    finding = Finding(f"{source}: messages cross to {target} and back exactly once")
+    posts = posted(history, source)
+    calls: dict[str, int] = defaultdict(int)
+    for call in history.of("post", source):
+        for message in call.fields["messages"]:
+            calls[message["key"]] += 1
+    arrived: dict[str, int] = defaultdict(int)
+    for effect in history.effects:
+        if effect.queue == target:
+            arrived[effect.key] += 1
+    finding.violations += [
+        f"{target}: {key} arrived, which no client posted" for key in arrived.keys() - posts.keys()
+    ]
+    for post in posts.values():
+        finding.checked += 1
+        if arrived[post.key] > 1:
+            found = finding.lost if calls[post.key] > 1 else finding.violations
+            found.append(f"{target}: {post.key} arrived {arrived[post.key]} times")
+        elif not arrived[post.key] and post.acknowledged is not None:
+            finding.lost.append(f"{target}: {post.key} never arrived, acknowledged")
+    return finding
+
+
 def check_order(history: History, queue: str) -> Finding:
     """Each consumer handled the messages of a group in the order in which they were posted.
 
@@ -199,7 +231,7 @@ def _check_time(
     is_wrong: Callable[[Effect, float], bool],
 ) -> Finding:
     posts = posted(history, queue)
-    jumps = [fault for fault in history.faults if fault.kind == "clock_jump"]
+    jumps = [fault for fault in history.faults if fault.kind == SERVER_JUMP]
     for effect in history.effects:
         post = posts.get(effect.key)
         if effect.queue != queue or post is None or name not in post.message:
@@ -236,7 +268,7 @@ def check_leases(history: History, queue: str) -> Finding:
     finding = Finding(f"{queue}: leased work at least once, no ack of a fenced holder")
     keys: dict[str, str] = {}
     ends: dict[tuple[str, int], float] = {}
-    jumps = [fault for fault in history.faults if fault.kind == "clock_jump"]
+    jumps = [fault for fault in history.faults if fault.kind == SERVER_JUMP]
     holders: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     for call in history.of("lease", queue):
         if call.phase == "ok" and call.answered is not None:

@@ -147,6 +147,32 @@ def test_work_done_twice_is_found_by_key_and_by_iid(story: Story) -> None:
     assert len(checkers.check_exactly_once(story.history(), "q").violations) == 2
 
 
+def test_a_bridge_may_repeat_only_what_was_posted_twice_and_lost(story: Story) -> None:
+    story.post(1, "a")
+    story.post(2, "b", phase="unknown")
+    story.effect("a", queue="back")
+    finding = checkers.check_bridge(story.history(), "q", "back")
+    assert (finding.checked, finding.violations, finding.lost) == (2, [], [])
+
+    story.post(3, "c")
+    story.effect("a", queue="back", iid="back.9@x")
+    story.effect("ghost", queue="back")
+    story.post(4, "b")
+    for _ in range(2):
+        story.effect("b", queue="back")
+
+    finding = checkers.check_bridge(story.history(), "q", "back")
+
+    assert sorted(finding.violations) == [
+        "back: a arrived 2 times",
+        "back: ghost arrived, which no client posted",
+    ]
+    assert sorted(finding.lost) == [
+        "back: b arrived 2 times",
+        "back: c never arrived, acknowledged",
+    ]
+
+
 def test_order_of_groups_may_have_holes_but_never_goes_back(story: Story) -> None:
     for sequence in (1, 2, 4):
         story.effect(f"a{sequence}", group="a", sequence=sequence)
@@ -176,7 +202,7 @@ def test_a_message_taken_after_its_expiry_is_found(story: Story) -> None:
 
 
 def test_times_are_not_judged_while_a_clock_jumps(story: Story) -> None:
-    story.fault("clock_jump", began=40.0, ended=45.0)
+    story.fault(checkers.SERVER_JUMP, began=40.0, ended=45.0)
     story.post(1, "a", delayed_until=60.0)
     story.effect("a", at=50.0)
 
