@@ -29,7 +29,7 @@ from proof.options import ROOT
 __all__ = ["Cluster", "default_folder"]
 
 # Space of one PostgreSQL node; a full disk is reached with one file.
-NODE_MEGABYTES = 1024
+NODE_MEGABYTES = 1536
 
 
 def default_folder() -> Path:

@@ -24,7 +24,15 @@ from postroad.bus import AsyncWorker, Bus, BusError, LeaseLost, Park, Saga, Work
 from postroad.bus.message import LeasedMessage
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Together
-from proof.faults.workload import IMPORTS, QUEUES, STEPS, WRITE_EFFECTS, Orders, bridges
+from proof.faults.workload import (
+    IMPORTS,
+    QUEUES,
+    STEPS,
+    WRITE_EFFECTS,
+    Orders,
+    bridges,
+    imports,
+)
 from proof.history.record import Recorder
 
 __all__ = ["main"]
@@ -196,41 +204,44 @@ def post(orders: Orders, recorder: Recorder, stop: threading.Event) -> None:
         thread.join()
 
 
+def _row(
+    recorder: Recorder, message: Any, queue: str, consumer: str, detail: str | None = None
+) -> dict[str, Any]:
+    data = message.data
+    return {
+        "queue": queue,
+        "consumer": consumer,
+        "key": data["key"],
+        "iid": message.iid,
+        "handled": recorder.now(),
+        "group": data.get("group"),
+        "sequence": data.get("sequence"),
+        "detail": detail,
+    }
+
+
+def _register(worker: AsyncWorker, recorder: Recorder, queue: str, consumer: str) -> None:
+    @worker.handler(queue, consumer, batch=200)
+    async def work(messages: Any, connection: Any) -> None:
+        rows = [_row(recorder, message, queue, consumer) for message in messages]
+        await connection.execute(WRITE_EFFECTS, (json.dumps(rows),))
+
+
 async def handle(orders: Orders, recorder: Recorder) -> None:
     """Run a worker of the product: transaction mode, lease mode and the steps of sagas."""
     worker = AsyncWorker(orders.dsn, WorkerSettings(listen=not orders.is_pooled))
-
-    def row(message: Any, queue: str, consumer: str, detail: str | None = None) -> dict[str, Any]:
-        data = message.data
-        return {
-            "queue": queue,
-            "consumer": consumer,
-            "key": data["key"],
-            "iid": message.iid,
-            "handled": recorder.now(),
-            "group": data.get("group"),
-            "sequence": data.get("sequence"),
-            "detail": detail,
-        }
-
-    def register(queue: str, consumer: str) -> None:
-        @worker.handler(queue, consumer, batch=200)
-        async def work(messages: Any, connection: Any) -> None:
-            rows = [row(message, queue, consumer) for message in messages]
-            await connection.execute(WRITE_EFFECTS, (json.dumps(rows),))
 
     def register_step(step: str, do: str, queue: str) -> None:
         @worker.handler(queue)
         async def act(message: Any, connection: Any) -> None:
             if do == "do" and message.data["fails"] == step:
                 raise Park("the partner refuses")
-            rows = [row(message, "trips", "default", f"{do}:{step}")]
+            rows = [_row(recorder, message, "trips", "default", f"{do}:{step}")]
             await connection.execute(WRITE_EFFECTS, (json.dumps(rows),))
 
     for queue, consumers in QUEUES.items():
         for consumer in consumers if queue not in ("leases", "tasks") else ():
-            register(queue, consumer)
-    register(IMPORTS, "default")
+            _register(worker, recorder, queue, consumer)
     for step in STEPS:
         register_step(step, "do", step)
         register_step(step, "undo", f"cancel_{step}")
@@ -245,11 +256,14 @@ async def handle(orders: Orders, recorder: Recorder) -> None:
         await worker.join()
 
 
-async def carry(orders: Orders) -> None:
-    """Run the bridges of the product to RabbitMQ and back."""
+async def carry(orders: Orders, recorder: Recorder) -> None:
+    """Run the bridges to RabbitMQ and from there, and a worker where they end."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with Together("bridges", bridges(orders.dsn, orders.brokers)) as together:
+    worker = AsyncWorker(imports(orders.dsn))
+    _register(worker, recorder, IMPORTS, "default")
+    services = (*bridges(orders.dsn, orders.brokers), worker)
+    async with Together("bridges and worker", services) as together:
         await together.join_or(stop)
 
 
@@ -319,7 +333,7 @@ def main() -> None:
         asyncio.run(handle(orders, recorder))
         return
     if role == "carrier":
-        asyncio.run(carry(orders))
+        asyncio.run(carry(orders, recorder))
         return
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

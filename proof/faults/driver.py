@@ -42,7 +42,8 @@ CLIENTS = {
 # Those of this checkout, whichever one the environment was installed from.
 SOURCES = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 RECOVERY_SECONDS = 180.0
-# A standby that does not follow after this time is copied again, as an operator would.
+# A standby that does not follow after this time is copied again, and a node of RabbitMQ that does
+# not come back is started again, as an operator would.
 PATIENCE_SECONDS = 45.0
 
 
@@ -62,6 +63,8 @@ class Driver:
         self.problems: list[str] = []
         # Standbys that did not come back by themselves.
         self.copied = 0
+        # Nodes of RabbitMQ that did not.
+        self.restarted = 0
         # Ends of clients that no fault caused.
         self.ended: list[str] = []
         self._seed = seed
@@ -252,8 +255,16 @@ class Driver:
     def recover_brokers(self) -> None:
         """Wait until every node of RabbitMQ lets clients in."""
 
+        patient_until = time.monotonic() + PATIENCE_SECONDS
+
         def is_whole() -> bool:
-            return all(self.cluster.rabbit_greets(node) for node in RABBIT)
+            nonlocal patient_until
+            absent = [node for node in RABBIT if not self.cluster.rabbit_greets(node)]
+            if absent and time.monotonic() > patient_until:
+                patient_until = time.monotonic() + PATIENCE_SECONDS
+                self.restart(f"rabbitmq@{absent[0]}")
+                self.restarted += 1
+            return not absent
 
         try:
             wait_for(is_whole, "three RabbitMQ nodes", RECOVERY_SECONDS)

@@ -16,7 +16,7 @@ from proof.history import checkers
 from proof.history.checkers import Finding
 from proof.history.record import Call, Fault, History, Recorder
 
-__all__ = ["Verdict", "judge", "store_effects"]
+__all__ = ["Verdict", "judge", "shortened", "store_effects"]
 
 # After such a fault has been healed, clients may still be acknowledged by a primary that is
 # about to be replaced: until Patroni has demoted it.
@@ -37,6 +37,8 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     unanswered: int = 0
+    # What an operator had to do: standbys copied again, nodes of RabbitMQ started again.
+    repairs: tuple[int, int] = (0, 0)
 
 
 def store_effects(dsn: str, recorder: Recorder) -> None:
@@ -85,10 +87,10 @@ def judge(history: History, *, is_synchronous: bool, has_bridges: bool = False) 
         unanswered=sum(call.phase == "unknown" for call in history.calls),
     )
     for finding in findings:
-        verdict.violations += _shortened(finding.promise, finding.violations)
+        verdict.violations += shortened(finding.promise, finding.violations)
         verdict.lost += finding.lost
         if is_synchronous:
-            verdict.violations += _shortened(finding.promise, finding.lost)
+            verdict.violations += shortened(finding.promise, finding.lost)
     if not is_synchronous:
         verdict.violations += _unexplained(history)
     return verdict
@@ -156,10 +158,11 @@ def _unexplained(history: History) -> list[str]:
             if not any(began <= at <= ended for began, ended in windows):
                 unexplained.append(f"{queue}: {post.key} was lost without a failover")
         assert consumers
-    return _shortened("losses", unexplained)
+    return shortened("losses", unexplained)
 
 
-def _shortened(promise: str, found: list[str]) -> list[str]:
+def shortened(promise: str, found: list[str]) -> list[str]:
+    """Return the first of them, and how many more there are."""
     more = len(found) - EXAMPLES
     return found[:EXAMPLES] + ([f"{promise}: {more} more"] if more > 0 else [])
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from postroad.bridge import RabbitIn, RabbitOut, RabbitRoute
 from postroad.bus import Bus
@@ -22,9 +23,11 @@ __all__ = [
     "STEPS",
     "WRITE_EFFECTS",
     "Orders",
+    "arriving",
     "bridges",
     "create",
     "dead",
+    "imports",
     "unfinished",
 ]
 
@@ -38,7 +41,8 @@ QUEUES: Mapping[str, Mapping[str, Predicate | None]] = {
     # Leased by clients that call lease and ack, and by a worker in lease mode.
     "leases": {"default": None},
     "tasks": {"default": None},
-    # Also carried to RabbitMQ, where there is one, and back into IMPORTS.
+    # Also carried to RabbitMQ, where there is one, and from there into another database. In the
+    # same one it would be dropped, because bridges may form circles.
     "exports": {"default": None},
 }
 IMPORTS = "imports"
@@ -91,23 +95,25 @@ def bridges(dsn: str, brokers: str) -> tuple[RabbitOut, RabbitIn]:
     route = RabbitRoute(queue="exports")
     return (
         RabbitOut("out", source=dsn, url=brokers, queue="exports", route=route),
-        RabbitIn("back", url=brokers, target=dsn, queue=IMPORTS, route=route),
+        RabbitIn("in", url=brokers, target=imports(dsn), queue=IMPORTS, route=route),
     )
+
+
+def imports(dsn: str) -> str:
+    """Return the connection string of the database at the end of the bridges."""
+    return make_conninfo(dsn, dbname=IMPORTS)
 
 
 def create(dsn: str, brokers: str = "") -> None:
     """Install the bus and create queues, tables and bridges."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         install(connection, BUS)
-        install(connection, BRIDGE)
         connection.execute(_TABLES)
         bus = Bus(connection)
-        for queue in (*QUEUES, IMPORTS, *SAGA_QUEUES):
+        for queue in (*QUEUES, *SAGA_QUEUES):
             bus.create_queue(queue, payload="jsonb")
         bus.create_consumer("orders", "even", "(t.properties->'parity')='even'")
-        for bridge in bridges(dsn, brokers) if brokers else ():
-            asyncio.run(bridge.install())
-        for queue in (*QUEUES, IMPORTS, *SAGA_QUEUES):
+        for queue in (*QUEUES, *SAGA_QUEUES):
             for consumer in QUEUES.get(queue, {"default": None}):
                 bus.alter_consumer(
                     queue,
@@ -116,6 +122,21 @@ def create(dsn: str, brokers: str = "") -> None:
                     backoff=timedelta(seconds=0.5),
                     backoff_max=timedelta(seconds=5),
                 )
+    if brokers:
+        _create_bridges(dsn, brokers)
+
+
+def _create_bridges(dsn: str, brokers: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        install(connection, BRIDGE)
+        connection.execute(f"create database {IMPORTS}".encode())
+    with psycopg.connect(imports(dsn), autocommit=True) as connection:
+        install(connection, BUS)
+        install(connection, BRIDGE)
+        connection.execute(_TABLES)
+        Bus(connection).create_queue(IMPORTS, payload="jsonb")
+    for bridge in bridges(dsn, brokers):
+        asyncio.run(bridge.install())
 
 
 def unfinished(connection: psycopg.Connection) -> dict[str, int]:
@@ -125,9 +146,17 @@ def unfinished(connection: psycopg.Connection) -> dict[str, int]:
         " group by queue having sum(depth) > 0"
         " union all select 'sagas', count(distinct saga_id) from mbus.saga_status"
         " where state not in ('completed', 'compensated') having count(*) > 0",
-        ([*QUEUES, IMPORTS, *SAGA_QUEUES],),
+        ([*QUEUES, *SAGA_QUEUES],),
     ).fetchall()
     return {queue: int(count) for queue, count in rows}
+
+
+def arriving(dsn: str) -> int:
+    """Count the messages that have arrived over the bridges and are not handled yet."""
+    with psycopg.connect(imports(dsn)) as connection:
+        row = connection.execute("select coalesce(sum(depth + dmq), 0) from mbus.status").fetchone()
+        assert row is not None
+        return int(row[0])
 
 
 def dead(connection: psycopg.Connection) -> list[str]:

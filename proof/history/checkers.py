@@ -153,7 +153,7 @@ def check_bridge(history: History, source: str, target: str) -> Finding:
     Where a failover may lose commits, it may take back a post that has crossed already; if the
     client got no answer and posted it again, it crosses again.
     """
-    finding = Finding(f"{source}: messages cross to {target} and back exactly once")
+    finding = Finding(f"{source}: messages cross the bridges to {target} exactly once")
     posts = posted(history, source)
     calls: dict[str, int] = defaultdict(int)
     for call in history.of("post", source):
