@@ -30,7 +30,7 @@ SCENARIOS = (*BUS_SCENARIOS, *BRIDGE_SCENARIOS, *EXCHANGE_SCENARIOS)
 QUICK_RUNS = 100
 FULL_RUNS = 3000
 # Divided among the scenarios, those that end early leave their time to others.
-QUICK_SECONDS = 300.0
+QUICK_SECONDS = 150.0
 
 
 @contextmanager

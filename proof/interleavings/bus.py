@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import cast
@@ -27,6 +27,7 @@ __all__ = [
     "Post",
     "Redrive",
     "Resume",
+    "RetainChecker",
     "ScheduleChecker",
     "Take",
     "TakeNumber",
@@ -109,7 +110,7 @@ class BusChecker(Queue):
     def name(self, label: str) -> str:
         return f"{self.number}.{label}"
 
-    def labels(self, names: list[str | None]) -> list[str]:
+    def labels(self, names: Iterable[str | None]) -> list[str]:
         """Return the labels of messages; of an earlier run's message the whole name."""
         prefix = f"{self.number}."
         return [(name or "").removeprefix(prefix) for name in names]
@@ -507,6 +508,30 @@ class Redrive(_Call):
             bus.violations.append(f"redrive returned {answer.rows[0][0]} of {len(dead)} messages")
         for key in dead:
             bus.change(session, key, state="ready")
+
+
+class RetainChecker(BusChecker):
+    """A queue that retains: its history has each committed message once, and no other."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        super().__init__(connection, number, sessions=2, consumers=("default",), ready=("r",))
+
+    def finish(self) -> None:
+        """Take what is left, let maintenance retain the slots, and compare the history."""
+        super().finish()
+        execute = self.connection.execute
+        for _ in range(4):
+            execute("select mbus.maintain('q')")
+        found = self.labels(
+            name
+            for (name,) in execute(
+                "select data::hstore -> 'l' from mbus.history('q', amt => 100000)"
+            ).fetchall()
+            if (name or "").startswith(f"{self.number}.")
+        )
+        committed = sorted(label for _, label in self.copies)
+        if sorted(found) != committed:
+            self.violations.append(f"the history has {sorted(found)}, not {committed}")
 
 
 class ScheduleChecker(BusChecker):

@@ -52,6 +52,12 @@ PLANTED = (
         "where false",
     ),
     Planted(
+        "retained segments are dropped before their time",
+        "retention",
+        "s.retained_at <= mbus.now() - q.retain",
+        "true",
+    ),
+    Planted(
         "maintenance does not lock the schedule",
         "schedule",
         "for no key update skip locked",

@@ -14,6 +14,7 @@ from proof.interleavings.bus import (
     Post,
     Redrive,
     Resume,
+    RetainChecker,
     ScheduleChecker,
     Take,
     TakeNumber,
@@ -82,6 +83,16 @@ BUS_SCENARIOS = (
             + ((Maintain("select mbus.maintain('q')"),),) * 2,
         ),
         checker_of(2, ready=("r", "s")),
+    ),
+    Scenario(
+        "retention",
+        "a post and a take while maintenance turns slots into retained segments",
+        prepare_queue(more=(SMALL_SLOTS, "select mbus.alter_queue('q', retain => '10 days')")),
+        (
+            ((Post("a"),), (Post("b"), Take())),
+            ((Maintain("select mbus.maintain('q')"),),) * 3,
+        ),
+        RetainChecker,
     ),
     Scenario(
         "two_maintain",
