@@ -9,6 +9,7 @@ docs/operate/exchange-crash-table.md.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import sys
 import tempfile
@@ -34,6 +35,8 @@ from proof.report import Report, Table
 __all__ = ["SCENARIOS", "Scenario", "explore", "run"]
 
 QUICK_POINTS = 8
+# Divided among the programs; those that end early leave their time to others.
+QUICK_SECONDS = 180.0
 PROGRAM_SECONDS = 180.0
 SIDES: tuple[Side, ...] = ("request", "reply")
 # Forked from one that has imported everything: a start takes a moment instead of seconds.
@@ -55,14 +58,14 @@ def run(options: Options) -> Report:
     names = set(options.arguments)
     chosen = [each for each in SCENARIOS if not names or each.name in names]
     results: dict[str, Result] = {}
+    seconds = options.seconds or (math.inf if options.is_full else QUICK_SECONDS)
+    points = None if options.is_full else QUICK_POINTS
+    deadline = time.monotonic() + seconds
     with running_server() as server, closing_servers():
-        for scenario in chosen:
-            until = None
-            if options.seconds is not None:
-                until = time.monotonic() + options.seconds / len(chosen)
-            results[scenario.name] = explore(
-                server, scenario, None if options.is_full else QUICK_POINTS, options.seed, until
-            )
+        for number, scenario in enumerate(chosen):
+            share = (deadline - time.monotonic()) / (len(chosen) - number)
+            until = time.monotonic() + max(0.0, share)
+            results[scenario.name] = explore(server, scenario, points, options.seed, until)
     rows = tuple(
         (
             scenario.title,
@@ -74,8 +77,8 @@ def run(options: Options) -> Report:
         for scenario in chosen
     )
     limits = ["Message counts differ a little from run to run: workers poll."]
-    if options.seconds is not None:
-        limits.append(f"Ended after {options.seconds:.0f} s; the order of the kills is random.")
+    if seconds < math.inf:
+        limits.append(f"Ended after {seconds:.0f} s; the order of the kills is random.")
     if not options.is_full:
         limits.append(f"Quick run: at most {QUICK_POINTS} messages of each program, evenly spread.")
     limits.append("The exchange has a table of its own: docs/operate/exchange-crash-table.md.")
@@ -105,9 +108,12 @@ def explore(
     scenario: Scenario,
     points: int | None,
     seed: int = 1,
-    until: float | None = None,
+    until: float = math.inf,
 ) -> Result:
-    """Count the messages of a run; kill at each of them, or at so many of them, in random order."""
+    """Count the messages of a run; kill at each of them, or at so many of them, in random order.
+
+    After `until` no further kill begins, apart from the first.
+    """
     result = Result(_one(server, scenario, None, "request")[0])
     step = 1 if points is None else max(1, result.messages // points)
     violations = []
@@ -115,7 +121,7 @@ def explore(
     Random(seed).shuffle(places)
     for at in places:
         for side in SIDES:
-            if until is not None and time.monotonic() > until:
+            if result.kills and time.monotonic() > until:
                 break
             _, has_killed, problems = _one(server, scenario, at, side)
             result.kills += has_killed

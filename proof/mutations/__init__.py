@@ -36,7 +36,7 @@ from proof.report import Report, Table
 __all__ = ["Group", "groups", "mutants_of", "run", "stale"]
 
 HERE = Path(__file__).parent
-QUICK_SECONDS = 300.0
+QUICK_SECONDS = 150.0
 # Percent of mutants, explained ones left out, that tests must notice.
 BAR = 95.0
 _fork = multiprocessing.get_context("fork")
