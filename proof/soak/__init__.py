@@ -3,10 +3,12 @@
 `postroad up` runs all services with its sample partners: exchange with ERP databases, coordination
 with a Reader, the intake on Celery with an SFTP server, a bridge to another database, sagas,
 leases and alerts. Beside it the clients of the faults part post, handle and lease messages: in
-transactions, with leases, delays, expiry, deduplication, groups and sagas. Clients and Celery
-workers are killed and sessions ended at random. Samples of every process, of the database and of
-the disk are taken at an interval; after the warm-up none may grow. At the end the queues are
-drained, and the checkers of `proof.history` judge what the clients recorded.
+transactions, with leases, delays, expiry, deduplication, groups and sagas. Partners of the other
+services record what they give and get: a sender and two instances of an ERP, a Writer and a user
+of the Reader, a shop with files. Clients, partners and Celery workers are killed and sessions
+ended at random. Samples of every process, of the database and of the disk are taken at an interval;
+after the warm-up none may grow. At the end the queues are drained, and the checkers of
+`proof.history` judge what was recorded.
 """
 
 from __future__ import annotations
@@ -33,19 +35,29 @@ import psycopg
 from postroad.postgres import EmbeddedServer
 from proof.cluster.processes import wait_for
 from proof.faults.driver import SOURCES
-from proof.faults.judge import judge, store_effects
+from proof.faults.judge import judge, shortened, store_effects
 from proof.faults.workload import QUEUES, Orders, create, dead
 from proof.history.record import History, Recorder
 from proof.options import ROOT, Options
 from proof.report import Report, Table
+from proof.soak.partners import Place, judge_partners, prepare
 from proof.soak.samples import LIMITS, Samples, database, disk_megabytes, process, slope
 
 __all__ = ["run"]
 
-QUICK_SECONDS, FULL_SECONDS = 150.0, 6 * 3600.0
+QUICK_SECONDS, FULL_SECONDS = 120.0, 6 * 3600.0
 # Of the time under load, before anything is judged.
 WARM_UP_SHARE = 1 / 3
 CLIENTS = {"poster": "poster", "worker-1": "worker", "worker-2": "worker", "leaser": "leaser"}
+PARTNERS = {
+    "sender": "send",
+    "erp-1": "hand_over",
+    "erp-2": "hand_over",
+    "writer": "write",
+    "watcher": "watch",
+    "shop": "put",
+    "notices": "notice",
+}
 RATE = 30.0
 SAMPLE_SECONDS = 5.0
 START_SECONDS = 180.0
@@ -74,6 +86,15 @@ class Soak:
         self._starts = seed * 10_000
         self._recorder = Recorder(history, "driver")
         self._up: subprocess.Popen[bytes] | None = None
+        self._token = ""
+
+    @property
+    def place(self) -> Place:
+        """What the partners need to know."""
+        text = (self.logs / "up.log").read_text(encoding="utf-8")
+        url = re.findall(r"^console +(http.*?)/console", text, re.MULTILINE)[-1]
+        history = str(self.history / "partners")
+        return Place(self.dsn, url, self._token, str(self.folder), history, self._starts)
 
     @property
     def dsn(self) -> str:
@@ -101,13 +122,22 @@ class Soak:
             )
         wait_for(lambda: "Ctrl-C" in log.read_text(encoding="utf-8"), "all services", START_SECONDS)
 
+    def prepare(self) -> None:
+        """Create what clients and partners need."""
+        create(self.dsn)
+        self._token = prepare(self.dsn)
+
     def start_client(self, name: str) -> None:
-        """Start one client."""
+        """Start one client or partner."""
         self._starts += 1
-        orders = Orders(self.dsn, str(self.history), self._starts, RATE)
+        orders: Orders | Place = self.place
+        words = ["proof.soak.partners", PARTNERS.get(name, ""), name]
+        if name in CLIENTS:
+            orders = Orders(self.dsn, str(self.history), self._starts, RATE)
+            words = ["proof.faults.clients", CLIENTS[name], name]
         with (self.logs / f"{name}.log").open("ab") as log:
             client = subprocess.Popen(
-                [sys.executable, "-m", "proof.faults.clients", CLIENTS[name], name],
+                [sys.executable, "-m", *words],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": SOURCES},
                 stdin=subprocess.PIPE,
@@ -135,7 +165,7 @@ class Soak:
 
     def load(self, seconds: float) -> None:
         """Take samples and make faults until the time is over."""
-        for name in CLIENTS:
+        for name in (*CLIENTS, *PARTNERS):
             self.start_client(name)
         began = time.monotonic()
         fault_at = began + seconds * 0.1
@@ -209,8 +239,17 @@ class Soak:
 
     def drain(self) -> None:
         """Let the clients finish, and wait until nothing is left to do."""
-        self._clients["poster"].terminate()
-        self._clients["poster"].wait(120)
+        for name in ("poster", "sender", "writer", "shop"):
+            self._clients[name].terminate()
+        for name in ("poster", "sender", "writer", "shop"):
+            self._clients[name].wait(120)
+        with suppress(TimeoutError):
+            # What is left after that is a finding.
+            wait_for(
+                lambda: not any(one.lost for one in judge_partners(self.place)),
+                "everything that partners gave",
+                DRAIN_SECONDS,
+            )
         with psycopg.connect(self.dsn, autocommit=True) as session:
 
             def is_drained() -> bool:
@@ -223,9 +262,10 @@ class Soak:
             # The sample has dead messages: some of its partners refuse.
             own = [text for text in dead(session) if text.split()[0] in QUEUES]
             self.problems += [f"dead: {text}" for text in own[:10]]
-        for name in ("leaser", "worker-1", "worker-2"):
-            self._clients[name].terminate()
-            self._clients[name].wait(60)
+        for client in self._clients.values():
+            client.terminate()
+        for client in self._clients.values():
+            client.wait(60)
         store_effects(self.dsn, self._recorder)
 
 
@@ -236,13 +276,16 @@ def run(options: Options) -> Report:
     shutil.rmtree(history, ignore_errors=True)
     with _soak(history, options.seed) as soak:
         soak.start_services()
-        create(soak.dsn)
+        soak.prepare()
         soak.load(seconds)
         soak.drain()
         journeys = _journeys(soak.dsn)
+        partners = judge_partners(soak.place)
     verdict = judge(History.read(history), is_synchronous=True)
     warm_up = seconds * WARM_UP_SHARE
     violations = [*soak.problems, *verdict.violations, *soak.samples.judge(warm_up)]
+    for finding in partners:
+        violations += shortened(finding.promise, finding.violations + finding.lost)
     return Report(
         title="Soak",
         introduction=__doc__.partition("\n\n")[2],
@@ -265,7 +308,7 @@ def run(options: Options) -> Report:
                 ("promise", "judged", "violations"),
                 tuple(
                     (one.promise, f"{one.checked:,}", str(len(one.violations) + len(one.lost)))
-                    for one in verdict.findings
+                    for one in (*verdict.findings, *partners)
                 ),
             ),
         ),
