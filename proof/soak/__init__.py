@@ -37,6 +37,7 @@ from proof.cluster.processes import wait_for
 from proof.faults.driver import SOURCES
 from proof.faults.judge import judge, shortened, store_effects
 from proof.faults.workload import QUEUES, Orders, create, dead
+from proof.history.checkers import Finding
 from proof.history.record import History, Recorder
 from proof.options import ROOT, Options
 from proof.report import Report, Table
@@ -167,6 +168,8 @@ class Soak:
         """Take samples and make faults until the time is over."""
         for name in (*CLIENTS, *PARTNERS):
             self.start_client(name)
+        # A program that is being loaded grows.
+        wait_for(self._have_begun, "clients and partners", START_SECONDS)
         began = time.monotonic()
         fault_at = began + seconds * 0.1
         while (now := time.monotonic()) - began < seconds:
@@ -176,6 +179,9 @@ class Soak:
                 self._fault()
                 fault_at = now + self._chance.uniform(0.05, 0.15) * min(seconds, 600)
             time.sleep(max(0.0, SAMPLE_SECONDS - (time.monotonic() - now)))
+
+    def _have_begun(self) -> bool:
+        return all(any(self.history.rglob(f"{name}.*.jsonl")) for name in self._clients)
 
     def _check(self) -> None:
         for name, client in list(self._clients.items()):
@@ -285,7 +291,8 @@ def run(options: Options) -> Report:
     warm_up = seconds * WARM_UP_SHARE
     violations = [*soak.problems, *verdict.violations, *soak.samples.judge(warm_up)]
     for finding in partners:
-        violations += shortened(finding.promise, finding.violations + finding.lost)
+        found = finding.violations + finding.lost
+        violations += shortened(finding.promise, found or _vacuous(finding))
     return Report(
         title="Soak",
         introduction=__doc__.partition("\n\n")[2],
@@ -326,6 +333,10 @@ def run(options: Options) -> Report:
             "A process that was killed begins again: its memory before is in the same series.",
         ),
     )
+
+
+def _vacuous(finding: Finding) -> list[str]:
+    return [] if finding.checked else [f"{finding.promise}: there was nothing to judge"]
 
 
 @contextmanager
