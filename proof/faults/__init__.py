@@ -43,7 +43,7 @@ __all__ = ["run"]
 QUICK_SECONDS = (180.0, 60.0)
 FULL_SECONDS = (2700.0, 600.0)
 DRAIN_SECONDS = 300.0
-RATE = 500.0
+RATE = 1000.0
 
 
 @dataclass(frozen=True)
