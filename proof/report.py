@@ -58,8 +58,8 @@ primary acknowledged commits before it had a standby | `true` in the cluster and
 | the same with strict mode | Patroni 3.0 read a stale leader from the etcd node that was cut off \
 with its server | etcd on nodes of its own, in the cluster and in the docs |
 | the same after a primary was frozen for longer than the TTL of its key | Patroni before 3.0.3 \
-writes the leader's key in etcd v3 without a condition: the frozen primary took it back | etcd v2, which \
-compares, in the cluster; the docs name both |
+writes the leader's key in etcd v3 without a condition: the frozen primary took it back | etcd v2, \
+which compares, in the cluster; the docs name both |
 | standbys that never followed again | `pg_rewind` from a primary that was promoted twice within \
 seconds | diverged standbys are copied |
 | `worker-proxy ended with 1` | LISTEN on a server that had just been demoted ended the worker | \

@@ -43,7 +43,7 @@ def test_what_could_not_be_written_is_told_when_it_can_again(tmp_path: Path) -> 
         log.write(b"lost\n")
         log.write(b"lost too\n")
         path.unlink()
-        log._close()
+        log.close()
         log.write(b"kept\n")
     assert path.read_text(encoding="utf-8").splitlines() == [
         "… 14 bytes of this log could not be written",
