@@ -49,7 +49,7 @@ def exchange_root(application: Application) -> Path | str:
     configured = application.settings.exchange.root
     if configured is not None:
         return configured
-    return application.embedded_server().home.parent / "exchange"
+    return application.data_folder / "exchange"
 
 
 def as_root(value: str) -> Path | str:

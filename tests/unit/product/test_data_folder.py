@@ -13,7 +13,7 @@ from postroad.cli.main import main
 from postroad.postgres import embedded
 from postroad.postgres.binaries import Binaries
 from postroad.postgres.errors import BinariesNotFound
-from postroad.postgres.server_user import make_data_folder
+from postroad.postgres.server_user import ServerUser, make_data_folder
 
 
 def test_a_new_data_folder_is_closed_and_an_existing_one_stays(tmp_path: Path) -> None:
@@ -46,3 +46,12 @@ def test_the_files_of_the_exchange_need_no_embedded_postgresql(
     tmp_path.chmod(0o755)
     settings = {"data_folder": tmp_path, "database_url": "postgresql://db.example.com/shop"}
     assert isinstance(exchange_root(Application(settings)), Path)
+
+
+def test_the_files_of_the_exchange_are_in_the_data_folder_wherever_the_server_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ServerUser, "can_reach", lambda *_: False)
+    application = Application({"data_folder": tmp_path})
+    assert not application.embedded_server().home.is_relative_to(tmp_path)
+    assert exchange_root(application) == tmp_path / "exchange"
