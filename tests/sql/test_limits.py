@@ -309,6 +309,16 @@ def test_limits_live_as_long_as_their_consumer(connection: Connection) -> None:
     assert rows(connection, "select * from mbus.consumer_limit") == []
 
 
+def test_a_limit_that_is_removed_meanwhile_shows_none(database: str, connect: Connect) -> None:
+    first, second = connect(database, autocommit=True), connect(database)
+    first.execute("select mbus.create_queue('q')")
+    first.execute((LIMIT + "rate => 1)").encode())
+    second.execute("begin isolation level repeatable read")
+    second.execute("select 1 from mbus.queue")
+    first.execute("select mbus.limit_consumer('q', 'default')")
+    assert rows(second, "select rate, limited_by from mbus.consumers") == [(1.0, None)]
+
+
 @pytest.mark.parametrize(
     "limits",
     [

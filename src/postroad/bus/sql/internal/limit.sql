@@ -85,12 +85,15 @@ end $$;
 
 -- The limit that keeps a consumer from taking: rate or concurrency; null if there is none.
 create or replace function mbus._limited_by(p_consumer_id integer) returns text
-language sql volatile security definer set search_path from current as $$
-  select case
+language plpgsql volatile security definer set search_path from current as $$
+begin
+  return case
     when pg_sequence_last_value(format('mbus.%I', 'limit$' || l.consumer_id)::regclass) > mbus._nanoseconds() - (1e9 / l.rate)::bigint then 'rate'
     when mbus._held(l.consumer_id) >= l.concurrency then 'concurrency' end
-  from mbus.consumer_limit l where l.consumer_id = p_consumer_id
-$$;
+  from mbus.consumer_limit l where l.consumer_id = p_consumer_id;
+exception when internal_error or undefined_table then
+  return null;    -- The limit was removed in the meantime.
+end $$;
 
 -- Chooses and locks up to p_amount messages, if possible the same number of each key, beginning after the key that this session served
 -- last.  Returns their places.
