@@ -102,7 +102,8 @@ def test_the_adapter_follows_the_contract(mode: str, place: Place) -> None:
 
 @pytest.mark.parametrize("mode", OURS)
 def test_a_cell_is_measured(mode: str, place: Place) -> None:
-    measured = measure(place, ours(mode), Cell(4, 1), 1, 1)
+    # Several seconds: on a busy machine, one may pass without a job.
+    measured = measure(place, ours(mode), Cell(4, 1), 1, 4)
     assert measured.jobs > 0
     assert 0 < measured.p50_ms <= measured.p95_ms <= measured.p99_ms
     assert measured.server_ms_per_1000 > 0
