@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import DiagnosticField as Field
 from psycopg.sql import quote
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -21,8 +22,15 @@ from postroad.bus.runner import AsyncRunner
 from postroad.integrations import checked
 
 T = TypeVar("T")
-# What psycopg and asyncpg call the parts of an error.
-_DIAGNOSIS = {"message_primary": "message", "message_detail": "detail", "message_hint": "hint"}
+# The attributes of asyncpg's errors by psycopg's name.
+_DIAGNOSIS = {
+    Field.SQLSTATE: "sqlstate",
+    Field.MESSAGE_PRIMARY: "message",
+    Field.MESSAGE_DETAIL: "detail",
+    Field.MESSAGE_HINT: "hint",
+    Field.INTERNAL_QUERY: "internal_query",
+    Field.SOURCE_FUNCTION: "server_source_function",
+}
 
 
 def bus(source: Session | scoped_session[Any] | Connection) -> Bus:
@@ -77,16 +85,21 @@ class _AsyncpgRunner(AsyncRunner):
         try:
             found = await connection.exec_driver_sql(re.sub("%[sb]", place, call.text), (*bound,))
         except DBAPIError as error:
-            failure: Any = error.orig.__cause__ if error.orig else None
-            texts = {each: getattr(failure, own, None) for each, own in _DIAGNOSIS.items()}
-            known: Any = SimpleNamespace(
-                sqlstate=getattr(failure, "sqlstate", None), diag=SimpleNamespace(**texts)
-            )
-            translated = translate(known, queue=call.queue, consumer=call.consumer)
+            cause = _as_psycopg(error.orig and error.orig.__cause__)
+            translated = translate(cause, queue=call.queue, consumer=call.consumer)
             if translated is None:
                 raise
             raise translated from error
         return call.read([tuple(row) for row in found] if found.returns_rows else [])
+
+
+def _as_psycopg(failure: BaseException | None) -> psycopg.Error:
+    texts = {field: getattr(failure, name, None) for field, name in _DIAGNOSIS.items()}
+    info: dict[int, bytes | None] = dict.fromkeys(Field)
+    info |= {field: text and str(text).encode() for field, text in texts.items()}
+    with suppress(KeyError):
+        return psycopg.errors.lookup(str(texts[Field.SQLSTATE]))(str(failure), info=info)
+    return psycopg.DatabaseError(str(failure), info=info)
 
 
 class _AsyncpgBus(AsyncBus):
