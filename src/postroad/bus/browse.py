@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import product
 from typing import Any, Literal, TypeAlias, get_args
 
 from psycopg import AsyncConnection
@@ -93,24 +94,25 @@ async def find(
     if not number.isdigit():
         return []
     found: list[tuple[str, State, BrowsedMessage]] = []
-    for consumer in await bus.consumers(queue):
-        for state in STATES:
-            if state == "retained" and found:
-                continue
-            # The position of a ready message that was put back differs from its number.
-            is_ready = state == "ready"
-            page = await browse(
-                bus,
-                queue,
-                consumer.consumer,
-                state,
-                place=None if is_ready else int(number) - 1,
-                amount=1,
-                search=iid if is_ready else None,
-                max_characters=max_characters,
-            )
-            copies = [each for each in page.messages if each.iid == iid]
-            found += [(consumer.consumer, state, each) for each in copies]
+    # One without a selector first, because others may never have got the retained message.
+    consumers = sorted(await bus.consumers(queue), key=lambda one: one.selector is not None)
+    for state, consumer in product(STATES, consumers):
+        if state == "retained" and found:
+            break
+        # The position of a ready message that was put back differs from its number.
+        is_ready = state == "ready"
+        page = await browse(
+            bus,
+            queue,
+            consumer.consumer,
+            state,
+            place=None if is_ready else int(number) - 1,
+            amount=1,
+            search=iid if is_ready else None,
+            max_characters=max_characters,
+        )
+        copies = [each for each in page.messages if each.iid == iid]
+        found += [(consumer.consumer, state, each) for each in copies]
     return found
 
 

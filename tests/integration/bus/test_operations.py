@@ -220,3 +220,22 @@ async def test_expired_messages_do_not_end_the_pages_early(bus: AsyncBus) -> Non
         if place is None:
             break
     assert found == [f'{{"n": {number}}}' for number in range(15, 30)]
+
+
+async def test_a_retained_message_is_not_shown_for_a_consumer_that_it_was_not_for(
+    bus: AsyncBus,
+) -> None:
+    await bus.alter_queue("orders", retain=timedelta(days=1))
+    await bus.create_consumer("orders", "audit", "(t.properties->'a')='b'")
+    iid = await bus.post("orders", {"n": 1})
+
+    async def places() -> list[tuple[str, str]]:
+        return [(consumer, state) for consumer, state, _ in await looking.find(bus, iid)]
+
+    assert await places() == [("default", "ready")]
+    [held] = await bus.lease("orders")
+    await bus.nack(held, park=True)
+    assert await places() == [("default", "dead")]
+    await bus.redrive("orders")
+    await bus.consume("orders")
+    assert await places() == [("default", "retained")]
