@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.stage import Stage
+from postroad.bus import Bus
+from tests.console.stage import Stage, dead_messages
 from tests.fixtures.console import OpenPage, RunningConsole
 
 # The first test of a process fills the pages.
@@ -93,6 +95,40 @@ def test_a_desktop_shows_the_next_step_of_a_journey_and_the_trend_of_an_error(
     expect(page.locator("tbody td").last).to_contain_text("a worker takes it")
     table = page.locator(".table").first
     assert table.evaluate("table => table.scrollWidth - table.clientWidth") <= 1
+
+
+@pytest.mark.parametrize("width", [1024, 1280])
+def test_a_small_desktop_shows_whole_rows_of_an_incident(
+    open_page: OpenPage, console: RunningConsole, width: int
+) -> None:
+    with Bus(console.dsn) as bus:
+        bus.create_queue("incident", payload="jsonb")
+        bus.alter_queue("incident", track="order_id", retain=timedelta(days=1))
+        bus.create_consumer("incident", "billing", "(t.properties->'SIZE')='large'")
+        dead_messages(bus, "incident", ["ValueError: could not convert string to float: '3'"])
+        (dead,) = bus.dead("incident")
+        bus.replay("incident")
+        bus.pause("incident", "billing", reason="the ERP is down until tomorrow morning")
+        bus.schedule("report of partners", "15 minutes", "incident", {}, "Europe/Moscow")
+        bus.run_now("report of partners")
+        try:
+            page = open_page(f"/find?q={dead.iid}", width=width)
+            for path in ("/bus/queues/incident", "/bus/schedules?queue=incident",
+                         "/bus/replays", "/alerts", f"/find?q={dead.iid}"):  # fmt: skip
+                page.goto(f"{console.url}/console{path}")
+                table = page.locator(".table", has=page.locator("tbody td")).first
+                expect(table).to_be_visible()
+                excess = table.evaluate("table => table.scrollWidth - table.clientWidth")
+                assert excess <= 1, path
+            page.goto(f"{console.url}/console/bus/messages/{dead.iid}")
+            expect(page.locator(".timeline li")).to_have_count(1)
+            gap = page.locator(".columns + .card").evaluate(
+                "card => card.getBoundingClientRect().top"
+                " - card.previousElementSibling.getBoundingClientRect().bottom"
+            )
+            assert gap >= 12
+        finally:
+            bus.drop_queue("incident")
 
 
 def test_filters_show_an_example(open_page: OpenPage, stage: Stage) -> None:

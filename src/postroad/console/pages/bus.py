@@ -258,7 +258,8 @@ async def _queue(view: View) -> None:
 
 _ADD_SCHEDULE = element("code", "postroad bus schedules add")
 list_page(bus.SCHEDULES, advice=_ADD_SCHEDULE, row_actions=bus.SCHEDULE_ACTIONS[:3])
-list_page(bus.REPLAYS, row_actions=bus.REPLAY_ACTIONS)
+_PROGRESS = {"progress": lambda row: f"{row['progress'] or 0:.0%}"}
+list_page(bus.REPLAYS, row_actions=bus.REPLAY_ACTIONS, cells=_PROGRESS)
 
 
 @page("/bus/schedules/{name:path}", "bus", "bus.schedule_title")

@@ -187,8 +187,7 @@ async def _message(view: View) -> None:
             named(t("bus.times"), times),
             class_="columns",
         )
-        gap = element("div", style="height:20px")
-        return joined((await copies_card(view, iid), gap, parts, await attempts(), originals))
+        return joined((await copies_card(view, iid), parts, await attempts(), originals))
 
     async def attempts() -> Markup | None:
         is_dead = any(state == "dead" for _, state, _ in await copies_of(view, iid))

@@ -112,7 +112,7 @@ def message_cell(name: str) -> Cells:
 
 
 def _align(column: Column) -> str:
-    return ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
+    return "wide" if column.name in ("error", "selector") else ALIGNED.get(column.kind, "")
 
 
 def _shown(view: View, column: Column, row: Row, cells: Cells) -> object:
