@@ -168,7 +168,8 @@ def test_a_whole_queue_is_paused_in_two_clicks(
 @pytest.fixture
 def erp(console: RunningConsole, console_exchange: ExchangeProcess) -> Iterator[httpx.Client]:
     """Make an ERP instance, a client of the exchange."""
-    name = "journey-erp"
+    # An ERP has one process at a time, and that of an earlier test may still be open.
+    name = f"journey-erp-{secrets.token_hex(4)}"
     token = run_blocking(console.dsn, exchange_operations.add_client, name, databases=None).token
     headers = {"Authorization": f"Bearer {token}"}
     url = f"{console.exchange_url}/exchange/v1"
