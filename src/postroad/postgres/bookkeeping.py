@@ -103,10 +103,11 @@ def lock(connection: Connection, schema: str) -> None:
 
 def read(connection: Connection, schema: str) -> Recorded | None:
     """Return what is recorded, or None where the schema is not installed."""
+    # Not by name as `to_regclass`: after the wait for the lock names are still those of before.
     row = connection.execute(
-        "select to_regclass(format('%%I.migration', %s::text)) is not null"
-        " and to_regclass(format('%%I.release', %s::text)) is not null",
-        (schema, schema),
+        "select count(*) = 2 from pg_tables"
+        " where schemaname = %s and tablename in ('migration', 'release')",
+        (schema,),
     ).fetchone()
     if row is None or not row[0]:
         return None
