@@ -21,9 +21,9 @@ def test_files_come_by_folder_and_name_the_named_ones_first(component: Component
         "internal/now.sql",
         "functions/add_item.sql",
         "templates/greeting.sql",
+        "after.sql",
         "views/item_count.sql",
         "grants.sql",
-        "after.sql",
     ]
 
 

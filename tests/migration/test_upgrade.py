@@ -185,12 +185,12 @@ def test_a_process_starts_only_on_a_schema_that_fits(
         require(connection, component.schema)
 
 
-# Raises an error when this session holds a table so that nobody can read it.
+# Raises an error when this session holds the table or the view so that nobody can read it.
 HOLDS_NOTHING = """
 do $$ begin
   if exists (select from pg_locks where pid = pg_backend_pid() and mode = 'AccessExclusiveLock'
-             and relation = 'sample.item'::regclass) then
-    raise 'the table is locked';
+             and relation in (to_regclass('sample.item'), to_regclass('sample.item_count'))) then
+    raise 'the table or the view is locked';
   end if;
 end $$;
 """
@@ -211,6 +211,16 @@ def test_a_column_added_ahead_is_not_locked_while_the_rest_runs(
     add_note_ahead(component)
     assert upgrade(connection, component.schema).migrations == ("0001_expand_add_note",)
     assert status(connection, component.schema).is_current
+
+
+def test_a_view_is_not_locked_while_the_functions_of_queues_are_replaced(
+    empty_database: str, connect: Connect, component: Component
+) -> None:
+    connection = connect(empty_database)
+    install(connection, component.schema)
+    component.write("after.sql", HOLDS_NOTHING)
+    component.write("views/item_count.sql", component.read("views/item_count.sql") + "-- changed")
+    assert "views/item_count.sql" in upgrade(connection, component.schema).replaced
 
 
 def test_an_upgrade_that_fails_after_its_changes_ahead_is_repeated(

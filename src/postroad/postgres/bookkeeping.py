@@ -165,7 +165,7 @@ def steps(
     for file in manifest.files:
         if file.kind == "template" and file in replaced:
             yield _text(STORE_TEMPLATE, schema=name, name=file.template_name, body=file.body)
-        elif file in replaced or (recorded is None and file.kind == "table"):
+        elif file in replaced or file.kind == "after" or recorded is None:
             yield f"-- {file.path}\n{file.body}"
         if file in replaced:
             yield _text(RECORD_FILE, schema=name, path=file.path, checksum=file.checksum)
@@ -174,9 +174,6 @@ def steps(
         yield _text(FORGET_FILES, schema=name, paths=paths)
         if any(path.startswith("templates/") for path in recorded.checksums):
             yield _text(FORGET_TEMPLATES, schema=name, paths=paths)
-    for file in manifest.files:
-        if file.kind == "after":
-            yield f"-- {file.path}\n{file.body}"
     yield _text(CLOSE_SCHEMA, schema=literal)
     yield _text(RECORD_RELEASE, schema=name, version=version)
 

@@ -8,15 +8,16 @@ their files by name, but the paths in `install.sql`, if there is one, before oth
 | `tables/` | table | on a fresh install only |
 | `internal/`, `functions/` | code | when its text changed |
 | `templates/<name>.sql` | template | stored as text when it changed |
+| `after.sql` | after | whenever anything was installed or replaced |
 | `views/`, `grants.sql` | code | when its text changed |
-| `after.sql` | after | last, whenever anything was installed or replaced |
 | `migrations/NNNN_expand_x.sql`, `NNNN_contract_x.sql` | migration | once, on an existing install |
 
 Bodies of functions are checked when they are called, so functions need no order among themselves.
-The numbers of migrations are their order. A contract migration breaks older code unless it contains
-`-- breaks older: no`, an expand one does not unless it contains `yes`. The line `-- creates:
-tables/x.sql` stands for the current text of that file, so a later migration must have no effect on
-a table that already has its change (`add column if not exists`).
+Views follow the functions of all queues, because a replaced view is locked until the transaction
+ends. The numbers of migrations are their order. A contract migration breaks older code unless it
+contains `-- breaks older: no`, an expand one does not unless it contains `yes`. The line `--
+creates: tables/x.sql` stands for the current text of that file, so a later migration must have no
+effect on a table that already has its change (`add column if not exists`).
 
 Statements above the line `-- the rest runs with the upgrade` run before it in a short transaction,
 so that their locks on tables that every call reads do not last until the functions of all queues
@@ -41,9 +42,9 @@ _KINDS: dict[str, FileKind] = {
     "internal": "code",
     "functions": "code",
     "templates": "template",
+    "after.sql": "after",
     "views": "code",
     "grants.sql": "code",
-    "after.sql": "after",
 }
 _MIGRATION_NAME = re.compile(r"^(\d{4})_(expand|contract)_[a-z0-9_]+$")
 _CREATES = re.compile(r"^-- creates: (tables/\w+\.sql)$", re.MULTILINE)

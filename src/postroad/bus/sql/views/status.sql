@@ -13,3 +13,5 @@ cross join lateral (select coalesce(l.leased, 0) + mbus._claimed(q, c) as leased
 cross join lateral mbus._rates(c) p;
 comment on view mbus.status is
   'Depth, age and rates per queue and consumer.  Counts are exact up to 10,000.  Beyond that ready is an estimate, and the others stay at 10,000.';
+-- Called by a former version of this view, which keeps its grants when it is replaced.
+drop function if exists mbus._waiting(mbus.queue, mbus.consumer);
