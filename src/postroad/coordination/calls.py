@@ -67,10 +67,14 @@ def pass_arrays(connection: Connection) -> None:
     connection.adapters.register_dumper(TextArray, _TextArrayDumper)
 
 
-def read_exactly(cursor: psycopg.AsyncCursor[Any]) -> None:
-    """Make the cursor read JSON numbers that have a fraction as Decimal instead of float."""
-    set_json_loads(partial(json.loads, parse_float=Decimal, parse_int=_integer), cursor)
-
-
 def _integer(digits: str) -> int | Decimal:
     return (int if len(digits) < MAX_INTEGER_DIGITS else Decimal)(digits)
+
+
+# One object for all cursors: the driver keeps classes for each function that it gets.
+_LOADS = partial(json.loads, parse_float=Decimal, parse_int=_integer)
+
+
+def read_exactly(cursor: psycopg.AsyncCursor[Any]) -> None:
+    """Make the cursor read JSON numbers that have a fraction as Decimal instead of float."""
+    set_json_loads(_LOADS, cursor)
