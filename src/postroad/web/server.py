@@ -147,7 +147,8 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     """Return a listening socket; the caller closes it. Raises AddressInUse."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The address :: accepts IPv4, too.
-    options = {"reuse_port": is_shared, "dualstack_ipv6": family == socket.AF_INET6}
+    is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    options = {"reuse_port": is_shared, "dualstack_ipv6": is_dual}
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG, **options)
     except OSError as failure:

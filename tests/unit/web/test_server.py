@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
 import urllib.request
 from collections.abc import AsyncIterator
 from functools import partial
@@ -64,6 +66,20 @@ async def test_a_taken_address_is_named() -> None:
         await second.start()
         with pytest.raises(AddressInUse, match=str(first.port)):
             await second.ready()
+
+
+def test_an_address_of_ipv6_on_a_machine_without_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OnlyIpv4(socket.socket):
+        def __init__(self, family: int = socket.AF_INET, *given: int, **more: int) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            super().__init__(family, *given, **more)
+
+    monkeypatch.setattr(socket, "socket", OnlyIpv4)
+    with pytest.raises(AddressInUse, match="::1:0: Address family not supported"):
+        web_server.listen("::1", 0)
 
 
 async def test_a_client_that_does_not_finish_its_headers_is_disconnected(
