@@ -96,7 +96,7 @@ class _AsyncpgRunner(AsyncRunner):
 def _as_psycopg(failure: BaseException | None) -> psycopg.Error:
     texts = {field: getattr(failure, name, None) for field, name in _DIAGNOSIS.items()}
     info: dict[int, bytes | None] = dict.fromkeys(Field)
-    info |= {field: text and str(text).encode() for field, text in texts.items()}
+    info |= {field: str(text).encode() for field, text in texts.items() if text is not None}
     with suppress(KeyError):
         return psycopg.errors.lookup(str(texts[Field.SQLSTATE]))(str(failure), info=info)
     return psycopg.DatabaseError(str(failure), info=info)

@@ -172,6 +172,22 @@ async def test_errors_of_asyncpg_are_those_of_the_bus(session: AsyncSession) -> 
         await bus.consume("orders", amount=2**40)
 
 
+async def test_an_error_with_an_empty_detail_is_raised_as_it_is(session: AsyncSession) -> None:
+    await session.execute(
+        text(
+            "create function refuse() returns trigger language plpgsql as"
+            " $$ begin raise exception 'full' using detail = '', hint = ''; end $$"
+        )
+    )
+    bus = await async_bus(session)
+    await bus.create_queue("orders", payload="text")
+    await session.execute(
+        text("create trigger refuse before insert on mbus.queue execute function refuse()")
+    )
+    with pytest.raises(DBAPIError, match="full"):
+        await bus.create_queue("more")
+
+
 async def test_a_temporary_consumer_belongs_to_the_session_of_asyncpg(
     session: AsyncSession,
 ) -> None:
