@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import httpx
 import psycopg
 import pytest
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from starlette.responses import RedirectResponse, Response
@@ -33,6 +35,8 @@ class Provider:
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one"}))
     signer: RSAKey | None = None
     nonces: dict[str, str] = field(default_factory=dict)
+    challenge: str = ""
+    is_away: bool = False
 
     def application(self) -> FastAPI:
         app = FastAPI()
@@ -51,12 +55,16 @@ class Provider:
             asked = request.query_params
             assert asked["code_challenge_method"] == "S256"
             self.nonces["a-code"] = asked["nonce"]
+            self.challenge = asked["code_challenge"]
             return RedirectResponse(f"{asked['redirect_uri']}?code=a-code&state={asked['state']}")
 
         @app.post("/token")
         async def token(request: Request) -> dict[str, str]:
             given = parse_qs((await request.body()).decode())
-            assert given["code_verifier"]
+            digest = hashlib.sha256(given["code_verifier"][0].encode()).digest()
+            assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == self.challenge
+            if self.is_away:
+                raise HTTPException(503)
             claims = {
                 "iss": self.url,
                 "aud": "postroad",
@@ -215,6 +223,17 @@ def test_a_token_signed_by_somebody_else_is_refused(url: str, provider: Provider
     finally:
         provider.signer = None
     assert answer.status_code == 403
+
+
+def test_a_provider_that_gives_no_token_is_reported(url: str, provider: Provider) -> None:
+    provider.claims, provider.is_away = {"postroad_role": "admin"}, True
+    try:
+        with signing_in(url) as (answer, _):
+            pass
+    finally:
+        provider.is_away = False
+    assert answer.status_code == 403
+    assert "could not be verified" in answer.text
 
 
 def test_an_answer_without_a_beginning_is_refused(url: str) -> None:

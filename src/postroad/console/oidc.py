@@ -18,12 +18,10 @@ import secrets
 from typing import Any
 
 import httpx
-from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
 from fastapi import APIRouter, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from joserfc import jwt
-from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from starlette.responses import RedirectResponse, Response
 
@@ -86,7 +84,7 @@ def oidc_router(context: Context) -> APIRouter:
         try:
             claims = await _claims(context, request, begun)
             subject = str(claims["sub"])
-        except (JoseError, AuthlibBaseError, httpx.HTTPError, KeyError, ValueError) as failure:
+        except Exception as failure:  # noqa: BLE001 - also the errors of authlib's HTTP client
             logger.warning("oidc_answer_refused", extra={"reason": str(failure)})
             return await _refused(context, request, "login.oidc_unbelievable")
         role = _role(claims.get(settings.role_claim), settings.role_default)
