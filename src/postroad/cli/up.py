@@ -167,7 +167,7 @@ def _print_addresses(context: PartContext, url: str | None, password: str | None
         rows += [
             ("database (embedded)", database),
             ("psql", f"{psql} '{database}'"),
-            ("data folder", str(application.embedded_server().home.parent)),
+            ("data folder", str(application.data_folder)),
         ]
     rows.append(("logs", str(context.logs)))
     click.echo()

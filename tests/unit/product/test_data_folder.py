@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from postroad.cli import up
 from postroad.cli.context import Application
 from postroad.cli.exchange import exchange_root
 from postroad.cli.main import main
+from postroad.cli.parts import PartContext
 from postroad.postgres import embedded
 from postroad.postgres.binaries import Binaries
 from postroad.postgres.errors import BinariesNotFound
@@ -55,3 +58,12 @@ def test_the_files_of_the_exchange_are_in_the_data_folder_wherever_the_server_is
     application = Application({"data_folder": tmp_path})
     assert not application.embedded_server().home.is_relative_to(tmp_path)
     assert exchange_root(application) == tmp_path / "exchange"
+
+
+def test_up_names_the_data_folder_wherever_the_server_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ServerUser, "can_reach", lambda *_: False)
+    context = PartContext(Application({"data_folder": tmp_path}), "dbname=postroad")
+    up._print_addresses(context, None, None)
+    assert re.search(rf"^data folder +{re.escape(str(tmp_path))} *$", capsys.readouterr().out, re.M)
