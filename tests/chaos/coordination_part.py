@@ -41,11 +41,9 @@ def _services(part: str, dsns: dict[str, str], page: int, deadline: timedelta) -
         return [Writer(writer, resend=QUICK), *writer_bridges(writer, coordinator)]
     if part == "coordinator":
         return [Coordinator(coordinator, ask=QUICK, deadline=deadline, watch_interval=QUICK)]
-    options = {"repeat": QUICK, "poll_interval": QUICK, "snapshot": False, "page": page}
-    # Nothing is parked for good: nobody is there to have it tried again.
-    options["max_attempts"] = 1_000_000
     return [
-        Reader(dsns[part], writer, **options),  # type: ignore[arg-type]
+        # Nothing is parked for good: nobody is there to have it tried again.
+        Reader(dsns[part], writer, repeat=QUICK, page=page, max_attempts=1_000_000),
         *reader_bridges(part, dsns[part], coordinator),
     ]
 
