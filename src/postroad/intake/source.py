@@ -200,7 +200,8 @@ async def answering(what: str, source: Source) -> AsyncIterator[None]:
     to close its handles and wait for the answer forever.
     """
     seconds = source.answer_timeout.total_seconds()
-    giving_up = asyncio.get_running_loop().call_later(seconds, source.connection.abort)
+    loop = asyncio.get_running_loop()
+    giving_up = loop.call_later(seconds, source.connection.abort)
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -212,7 +213,8 @@ async def answering(what: str, source: Source) -> AsyncIterator[None]:
             hint="ask the owner of the server for the right to read it",
         ) from None
     except (asyncssh.Error, OSError, TimeoutError) as failure:
-        reason = _reason(failure)
+        # After the timeout the failure may be that of the aborted connection.
+        reason = _reason(TimeoutError() if loop.time() >= giving_up.when() else failure)
         is_lost = isinstance(failure, asyncssh.SFTPConnectionLost | asyncssh.SFTPNoConnection)
         if isinstance(failure, asyncssh.SFTPError) and not is_lost:
             raise errors.FileUnreadable(f"{what} cannot be read: {reason}") from None
