@@ -63,6 +63,13 @@ def noon(bus: Connection) -> datetime:
     return NOON
 
 
+@pytest.mark.parametrize("kind", ["text", "varchar", "name", "unknown"])
+def test_a_text_of_any_type_is_scheduled(bus: Connection, kind: str) -> None:
+    bus.execute(f"select mbus.schedule('s', '@daily', 'q', 'n=>1'::{kind})".encode())
+    bus.execute("select mbus.run_now('s')")
+    assert one(bus, "select data -> 'n' from mbus.consume_q_by_default()") == "1"
+
+
 @pytest.mark.both_versions
 def test_a_run_is_posted_when_it_is_due_and_once(bus: Connection, noon: datetime) -> None:
     assert schedule(bus, "30 12 * * *", headers="colour=>red", properties="a=>b") == (

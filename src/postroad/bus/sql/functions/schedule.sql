@@ -16,7 +16,7 @@ create or replace function mbus.schedule(
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    constant mbus.queue := mbus._queue(qname);
-  v_given    constant text := pg_typeof(data)::text;
+  v_given    constant text := mbus._type_of(pg_typeof(data));
   v_now      constant timestamptz := date_trunc('second', mbus.now());
   v_schedule mbus.schedule;
 begin
