@@ -48,8 +48,7 @@ def redrive_edited(
     """
 
     def build(payload: Payload) -> Call[int]:
-        value = None if data is None else payloads.parameter(payload, data)
-        text = "\\x" + value.hex() if isinstance(value, bytes) else value
+        text = None if data is None else payloads.text(payload, data)
         return redrive_with_text(iid, text, properties, consumer, edited_by)
 
     return OfQueue(queue_of(iid), build)

@@ -60,6 +60,12 @@ def parameter(payload: Payload, value: object) -> str | bytes:
     raise _wrong(payload, f"the queue carries {payload}, not {type(value).__name__}")
 
 
+def text(payload: Payload, value: object) -> str:
+    """Adapt one payload to a parameter of type text; raise WrongPayload."""
+    adapted = parameter(payload, value)
+    return "\\x" + adapted.hex() if isinstance(adapted, bytes) else adapted
+
+
 def parse(payload: Payload, text: str) -> Any:
     """Parse a payload that a person typed: JSON, the text itself, bytes as 00ff10.
 
@@ -83,10 +89,7 @@ def parse(payload: Payload, text: str) -> Any:
 
 def array(payload: Payload, values: Iterable[object]) -> str:
     """Adapt many payloads to one array parameter; raise WrongPayload."""
-    parameters = (parameter(payload, value) for value in values)
-    return hstore.array_literal(
-        "\\x" + item.hex() if isinstance(item, bytes) else item for item in parameters
-    )
+    return hstore.array_literal(text(payload, value) for value in values)
 
 
 def mapping(value: Any) -> hstore.Hstore:

@@ -39,7 +39,7 @@ def schedule(
     return OfQueue(
         queue,
         lambda payload: Call(
-            text, (*given, *more, payloads.parameter(payload, data)), rows.value, queue
+            text, (*given, *more, payloads.text(payload, data)), rows.value, queue
         ),
     )
 

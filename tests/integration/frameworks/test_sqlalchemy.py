@@ -147,6 +147,9 @@ async def test_asyncpg_sends_and_reads_every_payload(
     assert {each.consumer for each in await bus.status("orders")} == {"default", "late"}
     assert iid in {each.iid for each in await bus.history("orders")}
     assert await bus.peek("orders", iid)
+    await bus.schedule("nightly", "@daily", "orders", values[1])
+    planned = await bus.run_now("nightly")
+    assert [(each.iid, each.data) for each in await bus.consume("orders")] == [(planned, values[1])]
 
 
 async def test_errors_of_asyncpg_are_those_of_the_bus(session: AsyncSession) -> None:
