@@ -148,16 +148,17 @@ class TransactionOwned(BusError, kind="usage"):
 
 
 def is_overtaken(error: BaseException | None) -> bool:
-    """Check whether a call failed because tables were replaced while it waited for them.
+    """Check whether a call failed because tables or functions were replaced while it waited.
 
-    Only a change of a queue's consumers replaces tables, together with the functions: the same call
-    then finds the new ones. An undefined table outside a function has another cause.
+    A change of a queue's consumers or an upgrade replaces all that a call uses: the same call then
+    finds the new ones. An undefined table or function outside a function has another cause.
     """
     if isinstance(error, errors.InternalError_):
         # A take waited for a sequence of the table, which is named by its number.
         return error.diag.source_function == "relation_open"
-    query = error.diag.internal_query if isinstance(error, errors.UndefinedTable) else None
-    return "mbus." in (query or "")
+    if not isinstance(error, errors.UndefinedTable | errors.UndefinedFunction):
+        return False
+    return "mbus." in (error.diag.internal_query or "")
 
 
 def translate(
@@ -179,6 +180,12 @@ def translate(
             hint="remove NUL characters; use a bytea queue for binary data",
             **facts,
         )
+    if is_overtaken(error):
+        return QueueBusy(
+            f"queue {queue} or the bus was changed during the call",
+            hint="repeat the call",
+            **facts,
+        )
     is_undefined = isinstance(error, errors.UndefinedFunction)
     if is_undefined and consumer is not None:
         return ConsumerNotFound(
@@ -190,12 +197,6 @@ def translate(
         return QueueNotFound(
             f"queue {queue} does not exist, or was created again with another payload type",
             hint="create it with mbus.create_queue; mbus.queues lists all",
-            **facts,
-        )
-    if is_overtaken(error):
-        return QueueBusy(
-            f"a consumer of queue {queue} was created or dropped during the call",
-            hint="repeat the call",
             **facts,
         )
     if is_undefined or isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):

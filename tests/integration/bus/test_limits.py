@@ -14,6 +14,7 @@ import pytest
 
 from postroad.bus import Bus
 from postroad.testing import wait_until
+from tests.fixtures.postgres import InThread
 
 IS_STRESS = bool(os.environ.get("POSTROAD_STRESS"))
 # Four workers, until the input ends.
@@ -116,3 +117,23 @@ def test_a_burst_of_one_partner_does_not_delay_the_others(database: str, mode: s
         print(f"{mode}: {found[0]} of {NOISY:,} noisy ones in {found[1]:.1f} s")  # noqa: T201
     # About as many as of each other partner, though all of them were posted first.
     assert found[0] <= 3 * QUIET
+
+
+def test_a_call_is_repeated_that_waited_while_an_upgrade_replaced_its_functions(
+    database: str, in_thread: InThread
+) -> None:
+    with Bus(database) as bus, psycopg.connect(database, autocommit=True) as own:
+        bus.create_queue("orders", payload="text")
+        bus.limit_consumer("orders", concurrency=1)
+        bus.post("orders", "first")
+        own.execute("select pg_advisory_lock(mbus._limit_class(), id) from mbus.consumer")
+        taken = in_thread(bus.consume, "orders")
+        waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+        wait_until(lambda: own.execute(waiting).fetchone() == (1,), what="the call waits")
+        own.execute("""do $$ begin
+            execute replace(
+                pg_get_functiondef('mbus._admit'::regproc), 'mbus._held(', 'mbus._now_held(');
+            alter function mbus._held(integer) rename to _now_held;
+        end $$""")
+        own.execute("select pg_advisory_unlock_all()")
+        assert [message.data for message in taken.result()] == ["first"]
