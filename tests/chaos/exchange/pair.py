@@ -15,9 +15,9 @@ from postroad.testing import wait_until
 from tools.crash_table.world import PATIENCE_SECONDS, World, free_port
 
 # The session by which others see that a server runs.
-CUT = (
-    "select pg_terminate_backend(l.pid, 5000) from pg_locks l"
-    " join exchange.member m on l.objid = m.epoch and m.holder like '%:{pid}'"
+LOCK = (
+    "select {} from pg_locks l"
+    " join exchange.member m on l.objid = m.epoch and m.holder like '%:{}'"
     " join pg_stat_activity a on a.pid = l.pid and a.application_name = 'postroad exchange lock'"
     " where l.locktype = 'advisory' and l.classid::bigint = exchange._lock_class() + 2"
 )
@@ -71,9 +71,18 @@ class SuspendedPair(Pair):
     def kill(self) -> None:
         with self._reviving:
             pid = self._chance.choice([*self._servers.values()])
+            wait_until(
+                lambda: self.rows(LOCK.format("l.pid", pid)) or not _is_running(pid),
+                what="a server with its lock",
+                timeout_seconds=PATIENCE_SECONDS,
+            )
+            self.kills += 1
+            if not _is_running(pid):
+                # It was late on a busy machine, and the other server has removed it.
+                return
             os.kill(pid, signal.SIGSTOP)
-            cut = self.rows(CUT.format(pid=pid))
-            assert cut == [(True,)]
+            cut = self.rows(LOCK.format("pg_terminate_backend(l.pid, 5000)", pid))
+            assert cut == [(True,)], cut
             wait_until(
                 lambda: not self.rows(f"select 1 from exchange.member where holder like '%:{pid}'"),
                 what="the suspended server removed",
@@ -85,7 +94,6 @@ class SuspendedPair(Pair):
                 what="the removed server gone",
                 timeout_seconds=PATIENCE_SECONDS,
             )
-            self.kills += 1
 
 
 @contextlib.contextmanager
