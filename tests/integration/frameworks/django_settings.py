@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
@@ -15,10 +16,13 @@ def database_of(dsn: str) -> dict[str, Any]:
     return {"ENGINE": "django.db.backends.postgresql", **values}
 
 
-def configure(dsn: str) -> None:
-    """Let Django use this database; a process has one set of settings and many tests."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = __name__
-    os.environ["DJANGO_TEST_DSN"] = dsn
+def configure(dsn: str, setenv: Callable[[str, str], None] = os.environ.__setitem__) -> None:
+    """Let Django use this database; a process has one set of settings and many tests.
+
+    Tests set the variables for their own time only: Celery looks for Django by them.
+    """
+    setenv("DJANGO_SETTINGS_MODULE", __name__)
+    setenv("DJANGO_TEST_DSN", dsn)
     import django
     from django.db import connection
 

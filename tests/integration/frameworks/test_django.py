@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def project(database: str) -> Iterator[str]:
+def project(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The Django project on a fresh database, with the queues of its tasks."""
-    django_settings.configure(database)
+    django_settings.configure(database, monkeypatch.setenv)
     from django.core.management import call_command
     from django.db import connection
 
@@ -73,8 +73,10 @@ def installed(**options: Any) -> str:
     return output.getvalue().strip()
 
 
-def test_the_bus_is_installed_on_the_connection_of_django(empty_database: str) -> None:
-    django_settings.configure(empty_database)
+def test_the_bus_is_installed_on_the_connection_of_django(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    django_settings.configure(empty_database, monkeypatch.setenv)
     from django.core.management import CommandError
     from django.db import connection, transaction
 
