@@ -11,6 +11,7 @@ from postroad.cli.components import SCHEMAS, install_all
 from postroad.cli.context import Application
 from postroad.cli.parts import PartContext
 from postroad.intake.context import IntakeContext
+from postroad.intake.notice import create_queues
 from postroad.postgres import connect, require
 from postroad.service import Service
 
@@ -37,7 +38,11 @@ def intake_context(application: Application) -> Iterator[IntakeContext]:
             with connect(dsn) as connection:
                 for schema in SCHEMAS:
                     require(connection, schema)
-        yield make_context(application, dsn)
+        context = make_context(application, dsn)
+        # Consumers of notices can be created from now on, not only from the first file on.
+        context.run(create_queues)
+        context.close()
+        yield context
 
 
 def make_server(
