@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain
 
@@ -29,12 +29,14 @@ Taken = tuple[str, str, list[str], list[int], list[float]]
 _unread_headers = unread("headers")
 
 
-def _attempt(message: Message) -> int:
-    if isinstance(message, LeasedMessage):
-        return message.attempt
+def _attempts(messages: Sequence[Message]) -> list[int]:
+    if isinstance(messages[0], LeasedMessage):
+        return [message.attempt for message in messages if isinstance(message, LeasedMessage)]
     # Parsing would take longer than all measurements, and few messages have earlier attempts.
-    given = _unread_headers(message)
-    return 1 if isinstance(given, str) and '"attempts"' not in given else message.attempts + 1
+    return [
+        1 if type(given) is str and '"attempts"' not in given else message.attempts + 1
+        for message, given in zip(messages, map(_unread_headers, messages), strict=True)
+    ]
 
 
 class Measures:
@@ -49,27 +51,37 @@ class Measures:
         self._counts = {kind: [0] * (len(bounds) + 1) for kind, bounds in BOUNDS.items()}
         self._totals = dict.fromkeys(BOUNDS, 0.0)
 
-    def add(self, kind: str, values: Iterable[float]) -> None:
+    def add(self, kind: str, values: Sequence[float]) -> None:
         """Add values of a kind."""
-        bounds, total = BOUNDS[kind], 0.0
+        if not values:
+            return
+        bounds = BOUNDS[kind]
+        least, greatest = bisect_left(bounds, min(values)), bisect_left(bounds, max(values))
         with self._lock:
             counts = self._counts[kind]
+            self._totals[kind] += sum(values)
+            if least == greatest:
+                # Most batches: their messages are alike.
+                counts[least] += len(values)
+                return
             for value in values:
                 counts[bisect_left(bounds, value)] += 1
-                total += value
-            self._totals[kind] += total
 
     def handled(
-        self, messages: Sequence[Message], taken_at: datetime, seconds: Iterable[float]
+        self, messages: Sequence[Message], taken_at: datetime, seconds: Sequence[float]
     ) -> None:
         """Add messages whose handlers have returned, and how long each took."""
+        if not messages:
+            return
         self.add("handled", seconds)
         waits = [
             (taken_at - (each.delayed_until or each.added)).total_seconds() for each in messages
         ]
-        # The clock of the database may have been set back.
-        self.add("wait", [max(0.0, wait) for wait in waits])
-        self.add("attempts", map(_attempt, messages))
+        if min(waits) < 0:
+            # The clock of the database has been set back.
+            waits = [max(0.0, wait) for wait in waits]
+        self.add("wait", waits)
+        self.add("attempts", _attempts(messages))
 
     def take(self) -> Taken | None:
         """Return the arguments of `Bus.measure`, and begin again; None if nothing was measured."""

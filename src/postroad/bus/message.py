@@ -56,6 +56,8 @@ class _LazyHstore:
 
     def __init__(self, slot: Any) -> None:
         self._slot = slot
+        # Returns the stored value without parsing it.
+        self.unread: Callable[[Message], Any] = slot.__get__
         # The server leaves the time of posting to the client: it is the field `added` as text.
         self._is_stamped = slot.__name__ == "headers"
 
@@ -72,10 +74,6 @@ class _LazyHstore:
 
     def __set__(self, message: object, value: object) -> None:
         self._slot.__set__(message, value)
-
-    def unread(self, message: object) -> Any:
-        """Return the stored value without parsing it."""
-        return self._slot.__get__(message)
 
 
 for _name in ("headers", "properties"):
