@@ -20,6 +20,7 @@ LOCK = (
     " join exchange.member m on l.objid = m.epoch and m.holder like '%:{}'"
     " join pg_stat_activity a on a.pid = l.pid and a.application_name = 'postroad exchange lock'"
     " where l.locktype = 'advisory' and l.classid::bigint = exchange._lock_class() + 2"
+    " and a.datname = current_database()"
 )
 PAGE = Path(__file__).parents[3] / "docs/operate/exchange-servers.md"
 
