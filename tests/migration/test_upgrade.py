@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 
 from postroad.postgres import install, require, status, upgrade
 from postroad.postgres.errors import SchemaBehind, SchemaBusy, SchemaMissing, SchemaNewer
-from postroad.testing import TestServer
+from postroad.testing import TestServer, wait_until
 from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue
 from tests.migration.conftest import Component
@@ -221,6 +223,32 @@ def test_a_view_is_not_locked_while_the_functions_of_queues_are_replaced(
     component.write("after.sql", HOLDS_NOTHING)
     component.write("views/item_count.sql", component.read("views/item_count.sql") + "-- changed")
     assert "views/item_count.sql" in upgrade(connection, component.schema).replaced
+
+
+def test_sessions_discard_their_plans_instead_of_searching_them_for_each_function(
+    empty_database: str, connect: Connect, component: Component
+) -> None:
+    connection, holder, client = (connect(empty_database) for _ in range(3))
+    install(connection, component.schema)
+    component.add_note()
+    messages: list[str | None] = []
+    client.add_notice_handler(lambda diagnostic: messages.append(diagnostic.message_primary))
+    client.execute("set client_min_messages = debug4")
+    holder.execute("select pg_advisory_xact_lock(1)")
+    with ThreadPoolExecutor(1) as pool:
+        # An idle session would process invalidations while they arrive.
+        busy = pool.submit(client.execute, "select pg_advisory_xact_lock(1)")
+        wait_until(
+            lambda: bool(connection.execute("select from pg_locks where not granted").fetchall()),
+            what="a busy client",
+        )
+        connection.rollback()
+        upgrade(connection, component.schema)
+        messages.clear()
+        holder.rollback()
+        busy.result()
+    client.execute("select 1 from sample.item")
+    assert "cache state reset" in messages
 
 
 def test_an_upgrade_that_fails_after_its_changes_ahead_is_repeated(

@@ -11,7 +11,8 @@ versions can work with are committed before, if a migration has such (see manife
 5. fresh: every listed file. Existing: new migrations, then every replaceable file whose text
    changed; after a migration all of them, because it may have dropped what it changes;
 6. whenever anything was replaced: `after.sql` and `grants.sql`, if there are such; then no function
-   is executable by PUBLIC, which may execute a new function by default.
+   is executable by PUBLIC, which may execute a new function by default;
+7. existing: other sessions discard their plans.
 
 A lock that is not granted in time ends the attempt, and the migrator tries again.
 
