@@ -58,6 +58,15 @@ def test_no_function_is_for_everybody(owned: str, connect: Connect) -> None:
     assert column(connect(owned), query) == []
 
 
+def test_what_is_granted_is_not_granted_again(owned: str, connect: Connect) -> None:
+    # A grant replaces the function's row; an upgrade generates the functions of all queues.
+    query = "select oid, xmin::text from pg_proc where proname ~ '_open($|_by_)' order by oid"
+    owner = connect(owned, autocommit=True)
+    before = rows(owner, query)
+    owner.execute("select mbus._grant(q) from mbus.queue q where q.name = 'open'")
+    assert rows(owner, query) == before
+
+
 def test_every_definer_function_has_a_pinned_search_path(owned: str, connect: Connect) -> None:
     connection = connect(owned)
     connection.execute("select mbus.create_view('open')")

@@ -273,7 +273,7 @@ declare
                     || case when p_queue.is_roles_security_model then '{}' else array[mbus._role('user')] end;
   v_consumers text[] := array(select mbus._consume_role(p_queue.name, c.name) from mbus.consumer c where c.queue_id = p_queue.id);
 begin
-  perform mbus._disallow(format('mbus.%I(text)', 'take_' || p_queue.name)::regprocedure, v_consumers);
+  perform mbus._disallow(format('mbus.%I(text)', 'take_' || p_queue.name)::regprocedure, v_consumers) where cardinality(v_consumers) > 1;
   perform mbus._allow(p.oid, case
     when n.name like '\_%' then '{}'
     when n.consumer is not null then v_always || mbus._consume_role(p_queue.name, n.consumer)

@@ -51,16 +51,22 @@ exception when insufficient_privilege or dependent_objects_still_exist then
   raise warning 'role "%" was left behind: %', p_role, sqlerrm;
 end $$;
 
--- Lets only the owner and the given roles execute a function.
+-- Lets only the owner and the given roles execute a function.  What is granted is not granted again, because each grant replaces the
+-- function's row, and an upgrade does so for the functions of all queues.
 create or replace function mbus._allow(p_function regprocedure, p_roles text[]) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_role text;
+  v_granted constant oid[] := array(select a.grantee from pg_proc p cross join aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+                                    where p.oid = p_function);
+  v_missing constant text := (select string_agg(quote_ident(r.rolname), ', ') from pg_roles r
+                              where r.rolname = any (p_roles) and r.oid <> all (v_granted));
 begin
-  execute format('revoke all on function %s from public', p_function);
-  for v_role in select r.rolname from pg_roles r where r.rolname = any (p_roles) loop
-    execute format('grant execute on function %s to %I', p_function, v_role);
-  end loop;
+  if 0 = any (v_granted) then
+    execute format('revoke all on function %s from public', p_function);
+  end if;
+  if v_missing is not null then
+    execute format('grant execute on function %s to %s', p_function, v_missing);
+  end if;
 end $$;
 
 create or replace function mbus._disallow(p_function regprocedure, p_roles text[]) returns void
