@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 
 PAGE_DEFAULT = 1000
 POLL_INTERVAL = timedelta(seconds=1)
-# The interval without notices, behind a pooler.
-UNNOTICED_INTERVAL = timedelta(milliseconds=100)
+# The interval without notices, behind a pooler; and after a page, to report what it finished.
+SHORT_INTERVAL = timedelta(milliseconds=100)
 REPEAT_DEFAULT = timedelta(seconds=5)
 MAX_ATTEMPTS_DEFAULT = 5
 
@@ -88,13 +88,14 @@ class Reader(PollingService):
         listen: bool = True,
     ) -> None:
         inbox = Inbox("reader", dsn, calls.DECISIONS, "coordination.settle({})", listen=listen)
+        self._interval = POLL_INTERVAL if listen else SHORT_INTERVAL
         super().__init__(
             "coordination reader",
             dsn,
             inbox,
             Upkeep(dsn, keep),
             notice=(writer, calls.CHANNEL, calls.PUBLISHED),
-            pause=POLL_INTERVAL if listen else UNNOTICED_INTERVAL,
+            pause=self._interval,
             listen=listen,
         )
         self._writer_dsn = writer
@@ -123,7 +124,10 @@ class Reader(PollingService):
                 # The Coordinator had removed this Reader, and events that it missed may be purged.
                 await self._take_snapshot()
                 return True
-            following: Page | None = await self._pull(writer, row[0], row[1])
+            page: Page = await self._pull(writer, row[0], row[1])
+            interval = SHORT_INTERVAL if page.events else self._interval
+            self._pause_seconds = interval.total_seconds()
+            following: Page | None = page
             while following is not None and not self.stopping.is_set():
                 following = await self._stage(connection, writer, following)
         except EventsPurged:

@@ -130,7 +130,7 @@ async def test_several_senders_send_each_notice_once(
     assert [one["attempts"] for one in run_blocking(database, NOTICES.all)] == [1] * 5
 
 
-async def test_a_channel_that_fails_is_told_to_the_others_and_cleared(
+async def test_a_channel_that_fails_is_reported_to_the_others_and_cleared(
     database: str, smtp: SmtpServer, webhook: Webhook, report: Reporter, settings_for: Make
 ) -> None:
     webhook.status = 500

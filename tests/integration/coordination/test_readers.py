@@ -405,6 +405,31 @@ def test_an_event_that_begins_with_an_ignored_entity_is_kept_as_finished(lab: La
     assert lab.run("r1", finished) == [(event,)]
 
 
+def test_progress_alone_is_reported_rarely_and_in_the_end(lab: Lab) -> None:
+    told = "select finished_to from coordination.reader where name = 'r1'"
+    for number in (1, 2):
+        lab.write(_add(number))
+        lab.publish()
+    lab.pull("r1", page=1)
+    reports = len(lab.network)
+    # Less than a tenth of a second later, however slow this machine is.
+    lab.run("r1", "update clock set ahead = ahead - interval '1 minute'")
+    lab.pull("r1", page=1)
+    assert len(lab.network) == reports
+    lab.attend("r1")
+    assert len(lab.network) == reports
+    lab.tick("2 minutes")
+    lab.attend("r1")
+    assert len(lab.network) == reports + 1
+    lab.attend("r1")
+    assert len(lab.network) == reports + 1
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    assert lab.value("coordinator", told) == lab.value(
+        "r1", "select position from coordination.progress"
+    )
+
+
 def test_the_first_report_of_a_reader_shows_what_it_has_finished(lab: Lab) -> None:
     # Its announcement was lost.
     lab.run("coordinator", "delete from coordination.reader")

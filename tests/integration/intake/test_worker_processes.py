@@ -73,7 +73,7 @@ def test_workers_of_one_host_have_names_of_their_own_and_leave_nothing_behind(
         wait_until(lambda: not processes(second.pid), what="all ended", timeout_seconds=SECONDS)
 
 
-def test_a_worker_that_is_told_to_stop_stops_in_order(database: str, crew: Crew) -> None:
+def test_a_worker_that_is_reported_to_stop_stops_in_order(database: str, crew: Crew) -> None:
     with Celery(broker=url_of(database)) as app:
         crew.start("worker", "worker", "--concurrency", "1")
         wait_until(lambda: len(nodes(app)) == 2, what="two nodes", timeout_seconds=SECONDS)

@@ -34,7 +34,7 @@ async def test_subscribers_hear_their_channel_after_a_first_interruption(
         assert other.empty()
 
 
-async def test_a_late_subscriber_is_told_to_look_once(empty_database: str) -> None:
+async def test_a_late_subscriber_is_reported_to_look_once(empty_database: str) -> None:
     first: asyncio.Queue[Notice] = asyncio.Queue()
     late: asyncio.Queue[Notice] = asyncio.Queue()
     async with ListenHub(empty_database) as hub:

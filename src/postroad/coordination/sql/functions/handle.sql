@@ -3,13 +3,12 @@ create or replace function coordination.settle(p_message jsonb) returns void
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
   v_name     text := coordination._require('reader');
-  v_finished bigint;
+  v_is_asked boolean := p_message ->> 'kind' = 'ask';
   v_reports  jsonb := '[]';
   v_event    coordination.staging;
 begin
   if p_message ->> 'reader' <> v_name then return; end if;
   perform from coordination.progress for update;
-  v_finished := coordination._finished_to();
   case p_message ->> 'kind'
     when 'decisions' then
       with decided as (
@@ -41,8 +40,8 @@ begin
     else null;
   end case;
   v_reports := v_reports || coordination._advance();
-  if p_message ->> 'kind' = 'ask' then v_reports := v_reports || coordination._reports(); v_finished := -1; end if;
-  perform coordination._report_progress(v_reports, v_finished);
+  if v_is_asked then v_reports := v_reports || coordination._reports(); end if;
+  perform coordination._report_progress(v_reports, v_is_asked);
 end $$;
 
 -- Called periodically by a Reader: retries events that are due, and repeats reports that got no answer within p_repeat.
@@ -56,14 +55,16 @@ declare
 begin
   perform coordination._require('reader');
   -- In the usual case nothing waits.
-  if not exists (select from coordination.staging) then return false; end if;
+  if not exists (select from coordination.staging) and not exists (select from coordination.progress p where p.reported_to <> p.position) then
+    return false;
+  end if;
   select * into v_progress from coordination.progress for update;
   v_finished := coordination._finished_to();
   v_reports := coordination._advance();
-  if v_reports = '[]' and v_progress.told_at < coordination.now() - p_repeat then
+  if v_reports = '[]' and v_progress.reported_at < coordination.now() - p_repeat then
     v_reports := coordination._reports();
   end if;
-  perform coordination._report_progress(v_reports, v_finished);
+  perform coordination._report_progress(v_reports);
   return coordination._finished_to() > v_finished;
 end $$;
 
@@ -89,7 +90,7 @@ begin
   perform from coordination.progress for update;
   -- Foreign keys may have changed since the entities were registered.
   perform coordination._order_entities();
-  perform coordination._report_progress(coordination._reports());
+  perform coordination._report_progress(coordination._reports(), true);
 end $$;
 
 -- Votes for a Reader's own check: null is yes, a reason is no.  Only for an event that waits for checks.

@@ -7,7 +7,6 @@ create or replace function coordination.stage(p_page jsonb, p_afters text[] defa
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
   v_progress coordination.progress;
-  v_finished bigint;
   v_reports     jsonb := '[]';
   v_last     record;
   v_payloads coordination.page := (p_page -> 'payloads', p_afters, p_befores);
@@ -23,7 +22,6 @@ begin
       v_progress.columns := p_page -> 'columns';
       update coordination.progress p set columns = v_progress.columns;
     end if;
-    v_finished := coordination._finished_to();
     if not coordination._apply_page(p_page, v_payloads, v_progress) then
       perform coordination._stage_page(p_page, v_payloads, v_progress);
       v_reports := coordination._advance();
@@ -41,7 +39,7 @@ begin
     update coordination.progress p set position = v_progress.position, sequence = v_progress.sequence;
     perform set_config('postroad.traceparent', coalesce(coordination._only_trace(array(
       select e ->> 'traceparent' from jsonb_array_elements(p_page -> 'events') e)), ''), true);
-    perform coordination._report_progress(v_reports, v_finished);
+    perform coordination._report_progress(v_reports);
   end if;
   return jsonb_build_object('position', v_progress.position, 'sequence', v_progress.sequence,
     'finished_to', coordination._finished_to());

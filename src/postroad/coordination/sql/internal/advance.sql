@@ -177,19 +177,22 @@ language sql stable set search_path from current as $$
       from (select * from coordination.history h where h.event_id = p_event.event_id order by h.at desc limit 50) h))
 $$;
 
--- Reports to the Coordinator the position up to which everything is finished, and single events; nothing if neither has changed since
--- p_finished.
-create or replace function coordination._report_progress(p_reports jsonb, p_finished bigint default -1) returns void
+-- Reports to the Coordinator the position up to which everything is finished, and single events.  Unless it was asked for, a position alone
+-- is reported only if it is new, and a tenth of a second after the last report: a later call reports it, with what was finished meanwhile.
+create or replace function coordination._report_progress(p_reports jsonb, p_is_asked boolean default false) returns void
 language plpgsql set search_path from current as $$
+declare
+  v_to bigint := coordination._finished_to();
 begin
-  if p_reports = '[]' and coordination._finished_to() <= p_finished then return; end if;
-  update coordination.progress p set told_at = coordination.now() where not p.needs_snapshot;
-  -- Reports of a Reader that must take a snapshot are ignored.
+  update coordination.progress p set reported_at = coordination.now(), reported_to = v_to
+  where not p.needs_snapshot
+    and (p_is_asked or p_reports <> '[]' or v_to <> p.reported_to and p.reported_at < coordination.now() - interval '100 milliseconds');
+  -- Reports of a Reader that must take a snapshot are ignored, too.
   if not found then return; end if;
   perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
     'reader', coordination._require('reader'),
     'generation', (select p.generation from coordination.progress p),
-    'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_reports),
+    'finished_to', v_to, 'at', coordination.now(), 'events', p_reports),
     mbus.trace_headers());
   -- A decision may wait for these reports; progress alone is taken from the queue by polling.
   if p_reports <> '[]' then perform mbus.notify(array['co_votes']); end if;

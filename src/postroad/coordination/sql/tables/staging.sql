@@ -14,7 +14,9 @@ create table coordination.progress (
   ignored     text[] not null default '{}',
   -- The Writer's columns by entity, as its last page named them.
   columns     jsonb not null default '{}',
-  told_at     timestamptz not null default pg_catalog.clock_timestamp(),
+  -- The last report to the Coordinator, and the position that it named.
+  reported_at timestamptz not null default pg_catalog.clock_timestamp(),
+  reported_to bigint not null default -1,
   -- The number of snapshots taken; reports from before the last one are ignored.
   generation  integer not null default 0,
   -- Whether the Coordinator had removed this Reader.
