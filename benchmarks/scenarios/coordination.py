@@ -109,10 +109,11 @@ class Pair:
 def run(lab: Lab) -> Findings:
     """Measure batches in turns, single changes, single events, more readers, a long history."""
     with ExitStack() as stack:
-        server = stack.enter_context(open_server(wal_level="logical", max_connections="250"))
+        server = stack.enter_context(open_server(max_connections="250"))
         ours = stack.enter_context(_coordinated(server, lab, "young"))
         events = lab.scaled(EVENTS, 20)
-        with _logical(server) as native:
+        # On a server of its own: its sender would decode everything that ours writes.
+        with open_server(wal_level="logical") as other, _logical(other) as native:
             for pair in (native, ours):
                 pair.batch(10)
             arms = {
@@ -121,7 +122,6 @@ def run(lab: Lab) -> Findings:
             }
             rates = interleave(lab, ROUNDS, arms)
             lags = {"coordination": _lags(lab, ours), "logical replication": _lags(lab, native)}
-        # Without the subscription, whose sender would decode all that follows.
         steady, worst = _steady(lab, ours)
         lab.report("more readers")
         with _coordinated(server, lab, "three", READERS) as three:
@@ -352,12 +352,12 @@ def _process(lab: Lab, *arguments: str) -> Iterator[None]:
 SCENARIO = Scenario(
     "coordination",
     "Coordination beside logical replication",
-    "One server with wal_level logical; a pair of databases with a publication and a "
-    "subscription, and Writer, Coordinator and Reader each with its own database, connected by "
+    "A server with wal_level logical has a pair of databases with a publication and a subscription;"
+    " another server has Writer, Coordinator and Reader each with its own database, connected by "
     "bridges, in two processes, page of 1,000. One client writes 200 transactions of 100 rows and "
-    "waits until the reader has the last one: 3 rounds, alternating. Then 100 single rows, one at "
-    "a time. Then, without the subscription, 16 clients of pgbench write 40,000 single rows, one "
-    "in a transaction, as fast as they can, and the last must be applied; then the batches, "
+    "waits until the reader has the last one: 3 rounds, alternating. Then 100 single rows, one at a"
+    " time. Then, without the first server, 16 clients of pgbench write 40,000 single rows, one in "
+    "a transaction, as fast as they can, and the last must be applied; then the batches, "
     "alternating with another set of databases that has three readers, for the CPU time of the "
     "sessions of the Writer's database, pulls included; then 5 rounds that alternate with a set "
     "whose databases have 1,000,000 finished events each.",
