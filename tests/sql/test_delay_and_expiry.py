@@ -96,8 +96,12 @@ def test_an_expired_message_is_never_delivered(bus: Connection) -> None:
     assert take(bus) == ["long", "always"]
 
 
-def test_expired_messages_do_not_stand_before_the_others(bus: Connection) -> None:
+@pytest.mark.parametrize("has_second", [False, True])
+def test_expired_messages_do_not_stand_before_the_others(bus: Connection, has_second: bool) -> None:
+    if has_second:
+        bus.execute("select mbus.create_consumer('q', 'second')")
     nobody_maintains(bus)
+    post(bus, "brief", expires=later(bus))
     for number in range(3):
         post(bus, f"brief {number}", delayed_until=later(bus), expires=later(bus, 2))
     post(bus, "good", delayed_until=later(bus))

@@ -153,10 +153,13 @@ def test_names_that_no_index_could_hold_are_refused(bus: Connection) -> None:
             post(bus, 1, f"{header}=>{long}")
 
 
+@pytest.mark.parametrize("consumers", [1, 2])
 def test_a_transaction_older_than_the_first_group_leaves_it_alone(
-    live: str, connect: Connect
+    live: str, connect: Connect, consumers: int
 ) -> None:
     older, other = connect(live), connect(live, autocommit=True)
+    if consumers == 2:
+        other.execute("select mbus.create_consumer('q', 'other')")
     post(older, 1)
     assert take(older) == ["1"]
     post_groups(other, "a1", "a2", "2")

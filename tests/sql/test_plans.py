@@ -102,6 +102,18 @@ def test_consume_walks_the_index_of_ids(bus: Connection) -> None:
     ]
 
 
+def test_a_take_reads_the_log_of_a_fanout_queue_in_one_scan(bus: Connection) -> None:
+    bus.execute("select mbus.create_consumer('q', 'second')")
+    post_many(bus, BACKLOG)
+    scans = [
+        (node["Actual Loops"], node["Actual Rows"])
+        for plan in used_plans(bus, "select * from mbus.consumen_q_by_default(100)")
+        for node in nodes(plan)
+        if node.get("Relation Name") == "ql$q$0" and node["Actual Rows"] > 0
+    ]
+    assert scans == [(1, 100)]
+
+
 def test_maintenance_and_status_do_not_scan_a_long_table(long: Connection) -> None:
     long.execute("analyze")
     long.execute("select setval('mbus.tick', 1)")  # each 64th run searches everything

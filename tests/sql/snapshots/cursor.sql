@@ -152,13 +152,13 @@ begin
           delete from mbus."qc$sample$default$0" s
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$0" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$0" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$0" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
-        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+        from (select e.* from mbus."ql$sample$0" e where e.id = any (array(select d.id from gone d))) g order by g.id;
 
       when 1 then
         v_hint := pg_sequence_last_value('mbus."qc$sample$default$1$hint"');
@@ -168,13 +168,13 @@ begin
           delete from mbus."qc$sample$default$1" s
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$1" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$1" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$1" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
-        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+        from (select e.* from mbus."ql$sample$1" e where e.id = any (array(select d.id from gone d))) g order by g.id;
 
       end case;
       get diagnostics v_found = row_count;
@@ -233,13 +233,13 @@ begin
           delete from mbus."qc$sample$reader$0" s
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$reader$0" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$0" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$0" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
-        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+        from (select e.* from mbus."ql$sample$0" e where e.id = any (array(select d.id from gone d))) g order by g.id;
         -- After messages that were given back, those that the cursor has not passed.
         get diagnostics v_found = row_count;
         v_missing := v_missing - v_found;
@@ -265,13 +265,13 @@ begin
           delete from mbus."qc$sample$reader$1" s
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$reader$1" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$1" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$1" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
-        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+        from (select e.* from mbus."ql$sample$1" e where e.id = any (array(select d.id from gone d))) g order by g.id;
         -- After messages that were given back, those that the cursor has not passed.
         get diagnostics v_found = row_count;
         v_missing := v_missing - v_found;
@@ -485,16 +485,16 @@ begin
           delete from mbus."qc$sample$default$0" s
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$0" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$0" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$0" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
                g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
-        from gone d join mbus."ql$sample$0" g on g.id = d.id where (
+        from (select e.* from mbus."ql$sample$0" e where e.id = any (array(select d.id from gone d))) g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
@@ -508,16 +508,16 @@ begin
           delete from mbus."qc$sample$default$1" s
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$1" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$1" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$1" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
                g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
-        from gone d join mbus."ql$sample$1" g on g.id = d.id where (
+        from (select e.* from mbus."ql$sample$1" e where e.id = any (array(select d.id from gone d))) g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
@@ -590,16 +590,16 @@ begin
           delete from mbus."qc$sample$reader$0" s
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$reader$0" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$0" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$0" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
                g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
-        from gone d join mbus."ql$sample$0" g on g.id = d.id where (
+        from (select e.* from mbus."ql$sample$0" e where e.id = any (array(select d.id from gone d))) g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
@@ -636,16 +636,16 @@ begin
           delete from mbus."qc$sample$reader$1" s
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$reader$1" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$1" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$1" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
                g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
-        from gone d join mbus."ql$sample$1" g on g.id = d.id where (
+        from (select e.* from mbus."ql$sample$1" e where e.id = any (array(select d.id from gone d))) g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
@@ -826,9 +826,9 @@ begin
           set token = nextval('mbus.lease_token') * 262144 + 65536, leased_until = v_until    -- see mbus._claims
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$0" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$0" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$0" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -846,9 +846,9 @@ begin
           set token = nextval('mbus.lease_token') * 262144 + 65537, leased_until = v_until    -- see mbus._claims
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$1" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$1" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$1" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -913,9 +913,9 @@ begin
           set token = nextval('mbus.lease_token') * 262144 + 66560, leased_until = v_until    -- see mbus._claims
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$reader$0" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$0" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$0" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -933,9 +933,9 @@ begin
           set token = nextval('mbus.lease_token') * 262144 + 66561, leased_until = v_until    -- see mbus._claims
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$reader$1" r
-            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (
+              not (select q.has_groups or exists (select from mbus."ql$sample$1" e where e.expires <= v_now) from mbus.queue q where q.id = 7000)
+              or (select (e.expires is null or e.expires > v_now) and e.headers -> 'group' is null from mbus."ql$sample$1" e where e.id = r.id))
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',

@@ -128,8 +128,7 @@ begin
           delete from mbus."qt$sample$0" s
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
-            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) and r.headers -> 'group' is null
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -143,8 +142,7 @@ begin
           delete from mbus."qt$sample$1" s
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
-            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) and r.headers -> 'group' is null
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -273,8 +271,7 @@ begin
           delete from mbus."qt$sample$0" s
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
-            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) and r.headers -> 'group' is null
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -295,8 +292,7 @@ begin
           delete from mbus."qt$sample$1" s
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
-            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) and r.headers -> 'group' is null
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -422,8 +418,7 @@ begin
           set token = nextval('mbus.lease_token') * 262144 + 65536, leased_until = v_until    -- see mbus._claims
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
-            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) and r.headers -> 'group' is null
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -441,8 +436,7 @@ begin
           set token = nextval('mbus.lease_token') * 262144 + 65537, leased_until = v_until    -- see mbus._claims
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
-            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_feature
+            where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) and r.headers -> 'group' is null
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',

@@ -53,7 +53,14 @@ language sql stable set search_path from current as $$
       'returned', 's.id, s.origin' || case p_queue.mode when 'direct'
         then ', s.added, s.expires, s.headers, s.properties, s.trail, s.data' else '' end || case when k.is_lease then ', s.token' else '' end,
       'leased', case when k.is_lease then format(', %s.token, mbus._attempts(g.trail) + 1, v_until', case p_queue.mode when 'direct' then 'g' else 'd' end) end,
-      'taken', case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', n.log) end,
+      -- The log is read for each message only if it may contain an expired one, or one of a group, see mbus._add_feature.
+      'allowed', case p_queue.mode when 'direct' then '(r.expires is null or r.expires > v_now) and r.headers -> ''group'' is null' else format(
+        e'(\n              not (select q.has_groups or exists (select from mbus.%1$I e where e.expires <= v_now) from mbus.queue q where q.id = %2$s)\n'
+        '              or (select (e.expires is null or e.expires > v_now) and e.headers -> ''group'' is null from mbus.%1$I e where e.id = r.id))',
+        n.log, p_queue.id) end,
+      -- One scan of the index finds an array of ids.
+      'taken', case when p_queue.mode = 'direct' then 'gone g' else format(case when k.is_lease then 'gone d join mbus.%I g on g.id = d.id'
+        else '(select e.* from mbus.%I e where e.id = any (array(select d.id from gone d))) g' end, n.log) end,
       'note_taken', case when p_values ->> 'returns' <> 'setof mbus.parcel' and not k.is_lease then mbus._fill('note_taken', p_values || jsonb_build_object(
         'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)', n.log) end)) end,
       'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot)

@@ -5,9 +5,8 @@
         with gone as (
           {removal}
           where s.ctid = any (array(
-            select r.ctid from mbus.{ready} r{lateral}
-            where r.id >= v_hint and r.token is null and ({message}.expires is null or {message}.expires > v_now)
-              and {message}.headers -> 'group' is null{chosen}    -- see mbus._add_feature
+            select r.ctid from mbus.{ready} r
+            where r.id >= v_hint and r.token is null and {allowed}{chosen}
             order by r.id limit v_missing for update of r skip locked))
           returning {returned})
         select {output}{leased}
