@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from psycopg import Connection
@@ -184,6 +185,34 @@ def test_many_messages_with_priorities_keys_and_delay(bus: Connection) -> None:
         "select mbus.postn_q(array['n=>1']::hstore[], delayed_until => mbus.now() + interval '1 h')"
     )
     assert take(bus) == []
+
+
+@pytest.mark.parametrize("selector", [None, "t.properties is null"])
+def test_many_messages_take_no_longer_when_the_plan_contains_them(
+    bus: Connection, selector: str | None
+) -> None:
+    """The first plans of a session contain the arrays as constants."""
+    if selector:
+        bus.execute("select mbus.create_consumer('q', 'other', %s)", (selector,))
+    array = f"array_fill('a=>{'x' * 200}'::hstore, array[40000])"
+    seconds = dict.fromkeys(("generic", "custom"), 1000.0)
+    for kind in (*seconds, *seconds):
+        bus.execute(f"set local plan_cache_mode = force_{kind}_plan".encode())
+        began = time.perf_counter()
+        bus.execute(f"select mbus.postn_q({array}, {array})".encode())
+        seconds[kind] = min(seconds[kind], time.perf_counter() - began)
+    assert seconds["custom"] < 5 * seconds["generic"]
+
+
+@pytest.mark.parametrize("dimensions", ["array[3]", "array[3], array[5]", "array[1, 3]"])
+def test_arrays_may_begin_anywhere_and_have_more_dimensions(
+    bus: Connection, dimensions: str
+) -> None:
+    filled = [f"array_fill('{each}=>1'::hstore, {dimensions})" for each in "npq"]
+    bus.execute(f"select mbus.postn_q({', '.join(filled)})".encode())
+    assert rows(
+        bus, "select data->'n', headers->'p', properties->'q' from mbus.consumen_q_by_default(9)"
+    ) == 3 * [("1", "1", "1")]
 
 
 @pytest.mark.parametrize("data", ["null::hstore[]", "'{}'::hstore[]"])

@@ -516,7 +516,6 @@ declare
   v_count      constant integer := coalesce(cardinality($1), 0);
   v_headers    hstore[] := case when $2 is not null then mbus._spread('headers', $2, v_count) end;
   v_properties constant hstore[] := case when $3 is not null then mbus._spread('properties', $3, v_count) end;
-  v_dimensions constant text := '[1:' || v_count || ']';
   v_now        constant timestamptz := mbus.now();
   v_one_by_one boolean;
   v_generation bigint;
@@ -526,10 +525,9 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- Messages that need individual decisions are posted one by one, and so are arrays of another shape; the others are read by subscript,
-  -- which is faster than unnesting four arrays.
+  -- Messages that need individual decisions are posted one by one.  The arrays of the others are not read by subscript: in a custom plan
+  -- they are constants, and a subscript walks over all texts before its own.
   v_one_by_one := $4 is not null
-    or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
     or $2 is not null and exists (
     select from unnest($2) h where h ?| '{priority,dedup_key,unique_key,debounce,consume_after}'
       or h ? 'group' and (not false or octet_length(h -> 'group') > 500));
@@ -558,14 +556,12 @@ begin
     case v_generation % 2
     when 0 then
       insert into mbus."qt$sample$0" (id, added, data, headers, properties, expires)
-      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
-      from generate_series(1, v_count) m(place)
+      select unnest(v_ids), v_now, unnest($1), unnest(v_headers), unnest(v_properties), $5
       where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation;
 
     when 1 then
       insert into mbus."qt$sample$1" (id, added, data, headers, properties, expires)
-      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
-      from generate_series(1, v_count) m(place)
+      select unnest(v_ids), v_now, unnest($1), unnest(v_headers), unnest(v_properties), $5
       where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation;
 
     end case;

@@ -266,7 +266,7 @@ language sql stable set search_path from current as $$
     'hits', string_agg(mbus._fill('postn_hits', p_values || jsonb_build_object(
               'consumer_id', c.id, 'selector', c.selector,
               'headers', case when mbus._reads_headers(c.selector)
-                              then mbus._fill('headers_delivered', p_values || '{"added": "v_now", "headers": "v_headers[m.place]"}')
+                              then mbus._fill('headers_delivered', p_values || '{"added": "v_now", "headers": "m.headers"}')
                               else 'null::hstore' end)), '' order by c.id))
   -- If every consumer has a selector, messages without a recipient are not stored.
   from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null

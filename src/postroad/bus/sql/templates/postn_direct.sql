@@ -1,5 +1,4 @@
     when {cell} then
       insert into mbus.{log} (id, added, data, headers, properties, expires)
-      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
-      from generate_series(1, v_count) m(place)
+      select unnest(v_ids), v_now, unnest($1), unnest(v_headers), unnest(v_properties), $5
       where (select pg_sequence_last_value('mbus.{head}')) <= v_generation;

@@ -3,10 +3,10 @@
         select coalesce(({selector}
         ), false)
         from (
-          select v_ids[m.place] as id, v_now as added, '{queue}.' || v_ids[m.place] || '@{node}' as iid,
+          select m.id, v_now as added, '{queue}.' || m.id || '@{node}' as iid,
                  null::timestamptz as delayed_until, $5 as expires, null::integer[] as received,
-                 {headers} as headers, v_properties[m.place] as properties, $1[m.place] as data
-          from generate_series(1, v_count) m(place)) t);
+                 {headers} as headers, m.properties, m.data
+          from (select unnest(v_ids) as id, unnest($1) as data, unnest(v_headers) as headers, unnest(v_properties) as properties) m) t);
     exception when others or assert_failure then
       v_one_by_one := true;    -- one of them raises: find out which
     end;
