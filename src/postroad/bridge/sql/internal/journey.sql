@@ -1,4 +1,5 @@
--- Bodies without quotes are bound when they are created: no search_path to pin, and the planner may inline them.
+-- Bodies without quotes are bound when they are created: no search_path to pin, and the planner may inline them, unless they are declared
+-- immutable and convert arrays to or from text, which is stable.
 
 -- Which databases a message has passed.  The bus's header `seenby` names databases; two servers may have databases of the same name, so the
 -- bridge also writes `seenby_nodes`:  'database@node' of each database that forwarded the message.
@@ -6,7 +7,7 @@
 -- The databases that forwarded a message; null for one that was posted here.  Clients may write these headers: a value that no
 -- bridge can have written (not a list, not an iid) is ignored, so that it does not block the messages behind it.
 create or replace function bridge._journey(p_headers hstore) returns text[]
-language sql immutable parallel safe
+language sql stable parallel safe
 return case when p_headers -> 'source_iid' ~ '^[^.@]{1,63}\.[0-9]{1,18}@[a-z0-9]{1,12}$'
        and p_headers -> 'seenby_nodes' ~ '^\{("([^"\\]|\\.)+"|[^",{}\\\s]+)(,("([^"\\]|\\.)+"|[^",{}\\\s]+))*\}$'
     then (p_headers -> 'seenby_nodes')::text[] end;
@@ -14,7 +15,7 @@ return case when p_headers -> 'source_iid' ~ '^[^.@]{1,63}\.[0-9]{1,18}@[a-z0-9]
 -- The headers of a message that leaves this database: the databases that forwarded it, and its first iid.  Headers that only apply here are
 -- omitted: dependencies on other messages, and the number of attempts.
 create or replace function bridge._outgoing(p_headers hstore, p_iid text, p_here text) returns hstore
-language sql immutable parallel safe
+language sql stable parallel safe
 return (p_headers - '{destination,attempts,consume_after,consume_after_lost}'::text[])
       || case when p_headers ? 'seenby_nodes' and bridge._journey(p_headers) is not null
            then hstore('seenby_nodes', (bridge._journey(p_headers) || p_here)::text)
