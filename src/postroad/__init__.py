@@ -5,8 +5,6 @@ is lost, nothing is processed twice and nothing gets stuck, whatever crashes. Ea
 package; `postroad.bus` is the message bus that the others use.
 """
 
-from __future__ import annotations
-
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"

@@ -1,7 +1,5 @@
 """Errors of the alerts component."""
 
-from __future__ import annotations
-
 from postroad.errors import PostroadError
 
 

@@ -1,7 +1,5 @@
 """What operators can list and do about alerts; see `postroad.operate`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from postroad.alerts import operations

@@ -18,8 +18,6 @@ records the first iid of a message, so one that arrives over two bridges is post
 nothing, holds no transaction, and retries with backoff: its messages wait in the source's queue.
 """
 
-from __future__ import annotations
-
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.database import DatabaseBridge
 from postroad.bridge.errors import *  # noqa: F403 - every error is public

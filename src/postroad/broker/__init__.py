@@ -23,8 +23,6 @@ publish ──> ready ──lease──> with a worker ──ack──> gone
 loop of a worker; `results` is Celery's result backend.
 """
 
-from __future__ import annotations
-
 from postroad.broker.errors import BrokerError, UrlInvalid
 from postroad.broker.registration import register
 

@@ -1,7 +1,5 @@
 """Errors of the broker."""
 
-from __future__ import annotations
-
 from postroad.errors import PostroadError
 
 

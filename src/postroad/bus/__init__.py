@@ -49,8 +49,6 @@ worker.serve()
 later and `Park(reason)` to give up. This package needs only the driver psycopg.
 """
 
-from __future__ import annotations
-
 from postroad.bus.client import AsyncBus, Bus
 from postroad.bus.cloud_events import cloud_event
 from postroad.bus.errors import (

@@ -1,7 +1,5 @@
 """Transient failures of the database, the same for every loop. Pure."""
 
-from __future__ import annotations
-
 import psycopg
 
 from postroad.backoff import CONNECTION_LOST, Backoff

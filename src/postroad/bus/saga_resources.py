@@ -1,7 +1,5 @@
 """The list of sagas and its actions; see `postroad.bus.resources`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from postroad.bus import operations

@@ -34,8 +34,6 @@ coordination.reader(replica_engine, "lists").replicate(Item, Node)   # at a Read
 `Writer`, `Coordinator` and `Reader` are the services; `postroad coordination serve …` runs them.
 """
 
-from __future__ import annotations
-
 from postroad.coordination.bridges import install_bridges, make_bridges
 from postroad.coordination.coordinator_service import Coordinator
 from postroad.coordination.entities import EntityReader, EntityWriter, engine_url, reader, writer

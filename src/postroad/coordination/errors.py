@@ -3,8 +3,6 @@
 Errors are distinguished by code, never by text. Others stay the driver's errors.
 """
 
-from __future__ import annotations
-
 from postroad.errors import PostroadError
 
 

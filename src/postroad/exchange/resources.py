@@ -1,7 +1,5 @@
 """What operators of the exchange can list and do; see `postroad.operate`."""
 
-from __future__ import annotations
-
 from postroad.exchange import errors, operations, status
 from postroad.operate import Action, Column, Filter, Journey, Resource
 

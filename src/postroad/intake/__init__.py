@@ -29,8 +29,6 @@ an `Engine`; `tasks` are the Celery tasks, `sql/` is the journal. Console and co
 `status` and `operations`.
 """
 
-from __future__ import annotations
-
 from postroad.intake.credentials import Credentials
 from postroad.intake.engine import Engine, open_engine
 from postroad.intake.errors import *  # noqa: F403 - every error is public

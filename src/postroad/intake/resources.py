@@ -1,7 +1,5 @@
 """What operators of the intake can list and do; see `postroad.operate`."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from postroad.intake import operations, status

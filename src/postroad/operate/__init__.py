@@ -13,8 +13,6 @@ The same columns, filters, sort keys and pages appear in all of them, so adding 
 line in one file. Reading a page needs only the driver.
 """
 
-from __future__ import annotations
-
 from postroad.operate.action import Action, Parameter
 from postroad.operate.resource import (
     Column,

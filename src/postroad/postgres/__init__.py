@@ -13,8 +13,6 @@ it; a killed server is started again and recovers from its log.
 The package needs the driver only, so that the bus client works without any extra.
 """
 
-from __future__ import annotations
-
 from postroad.postgres.connections import connect, connect_async, open_async_pool, run_blocking
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.listen import ListenHub, Notice, Subscription

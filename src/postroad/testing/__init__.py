@@ -6,8 +6,6 @@ Three kinds of isolation, the cheapest first: a transaction that is rolled back
 (`postroad_connection`), a clone of a template database (`postroad_database`), a fresh install.
 """
 
-from __future__ import annotations
-
 from postroad.testing.clock import DatabaseClock
 from postroad.testing.server import TestServer
 from postroad.testing.waiting import wait_until, wait_until_async, wait_until_blocked

@@ -4,8 +4,6 @@ Routes are generated from the entities that the Writer tracks, under `/coordinat
 answers with the id of its event; a query with `?after=<that id>` sees what the command did.
 """
 
-from __future__ import annotations
-
 from postroad.coordination.gateway.service import Gateway
 
 __all__ = ["Gateway"]
