@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from postroad.bus.hstore import Hstore, parse
 
@@ -48,42 +48,34 @@ def _time_text(moment: datetime) -> str:
     return re.sub(r"(\.\d+?)0+(?=[+-])", r"\1", moment.isoformat(" ")).removesuffix(":00")
 
 
-class _LazyHstore:
-    """An hstore field that is parsed on first access.
+def _lazy(slot: Any) -> property:
+    """Return an hstore field that is parsed on first access.
 
     Most handlers never read headers, and parsing them costs more than the rest of a message.
     """
 
-    def __init__(self, slot: Any) -> None:
-        self._slot = slot
-        # Returns the stored value without parsing it.
-        self.unread: Callable[[Message], Any] = slot.__get__
-        # The server leaves the time of posting to the client: it is the field `added` as text.
-        self._is_stamped = slot.__name__ == "headers"
-
-    def __get__(self, message: object | None, owner: type | None = None) -> Any:
-        if message is None:
-            return self
-        value = self._slot.__get__(message, owner)
+    def read(message: Message) -> Any:
+        value = slot.__get__(message)
         if type(value) is str:
             value = parse(value)
-            if self._is_stamped:
-                value.setdefault("enqueue_time", _time_text(cast("Message", message).added))
-            self._slot.__set__(message, value)
+            if slot.__name__ == "headers":
+                # The server leaves the time of posting to the client: it is `added` as text.
+                value.setdefault("enqueue_time", _time_text(message.added))
+            slot.__set__(message, value)
         return value
 
-    def __set__(self, message: object, value: object) -> None:
-        self._slot.__set__(message, value)
+    return property(read, slot.__set__)
 
 
-for _name in ("headers", "properties"):
-    setattr(Message, _name, _LazyHstore(getattr(Message, _name)))
+_SLOTS: dict[str, Any] = {name: getattr(Message, name) for name in ("headers", "properties")}
+for _name, _slot in _SLOTS.items():
+    setattr(Message, _name, _lazy(_slot))
 
 
 def unread(name: str) -> Callable[[Message], Any]:
     """Return the function that reads headers or properties as they are stored."""
-    found: _LazyHstore = getattr(Message, name)
-    return found.unread
+    found: Callable[[Message], Any] = _SLOTS[name].__get__
+    return found
 
 
 class Leased(Protocol):

@@ -49,18 +49,16 @@ def messages(payload: Payload, kind: Callable[..., T]) -> Callable[[list[Row]], 
     load = payloads.mapping if payload == "hstore" else None
 
     def read(rows: list[Row]) -> list[T]:
-        # The first five columns need no conversion, nor do those of a lease after the data.
-        return [
-            kind(
-                *row[:5],
-                tuple(row[5]) if row[5] else (),
-                row[6] or {},
-                row[7] or {},
-                row[8] if load is None else load(row[8]),
-                *row[9:],
-            )
-            for row in rows
-        ]
+        if not rows:
+            return []
+        # By columns, because few of them need a conversion.
+        columns: list[Any] = list(zip(*rows, strict=True))
+        columns[5] = [tuple(each) if each else () for each in columns[5]]
+        for place in (6, 7):
+            columns[place] = [each or {} for each in columns[place]]
+        if load is not None:
+            columns[8] = map(load, columns[8])
+        return list(map(kind, *columns))
 
     return read
 
