@@ -33,9 +33,12 @@ def _attempts(messages: Sequence[Message]) -> list[int]:
     if isinstance(messages[0], LeasedMessage):
         return [message.attempt for message in messages if isinstance(message, LeasedMessage)]
     # Parsing would take longer than all measurements, and few messages have earlier attempts.
+    given = list(map(_unread_headers, messages))
+    if set(map(type, given)) == {str} and '"attempts"' not in "".join(given):
+        return [1] * len(messages)
     return [
-        1 if type(given) is str and '"attempts"' not in given else message.attempts + 1
-        for message, given in zip(messages, map(_unread_headers, messages), strict=True)
+        1 if type(each) is str and '"attempts"' not in each else message.attempts + 1
+        for message, each in zip(messages, given, strict=True)
     ]
 
 
