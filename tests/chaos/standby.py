@@ -53,6 +53,38 @@ class Pair:
         with psycopg.connect(self.standby.dsn("postgres"), autocommit=True) as connection:
             connection.execute("select pg_promote()")
 
+    def swap(self) -> None:
+        """Let the standby take over from a primary that stops, which becomes its standby."""
+        former, successor = self.primary, self.standby
+        with psycopg.connect(former.dsn("postgres"), autocommit=True) as connection:
+            connection.execute("alter system reset synchronous_standby_names")
+            connection.execute("select pg_reload_conf()")
+        data = former.embedded.cluster.data
+        (data / "standby.signal").touch()
+        source = make_conninfo("", **conninfo_to_dict(successor.dsn("postgres")))
+        with (data / "postgresql.auto.conf").open("a", encoding="utf-8") as settings:
+            settings.write(f"primary_conninfo = '{source.replace(chr(39), chr(39) * 2)}'\n")
+        former.stop()
+        self.promote()
+        former.start()
+        self.primary, self.standby = successor, former
+        self.wait_until_caught_up()
+
+    def wait_until_caught_up(self) -> None:
+        """Wait until the standby has everything that the primary has written."""
+        with (
+            psycopg.connect(self.primary.dsn("postgres"), autocommit=True) as primary,
+            psycopg.connect(self.standby.dsn("postgres"), autocommit=True) as standby,
+        ):
+            row = primary.execute("select pg_current_wal_flush_lsn()::text").fetchone()
+            wait_until(
+                lambda: (
+                    standby.execute("select pg_last_wal_replay_lsn() >= %s::pg_lsn", row).fetchone()
+                    == (True,)
+                ),
+                what="the standby has caught up",
+            )
+
 
 @contextmanager
 def synchronous_pair(bin_folder: Path | None) -> Iterator[Pair]:

@@ -14,10 +14,11 @@ import pytest
 from postroad.bridge import DatabaseBridge
 from postroad.bus import AsyncBus, AsyncWorker
 from postroad.bus.errors import BusError
+from postroad.bus.schema import BUS
 from postroad.cli.components import SCHEMAS
-from postroad.postgres import ListenHub
+from postroad.postgres import ListenHub, install
 from postroad.postgres.errors import DatabaseUnavailable
-from postroad.testing import wait_until_async
+from postroad.testing import wait_until, wait_until_async
 from tests.chaos.bridge_load import IS_STRESS
 from tests.chaos.standby import Pair, synchronous_pair
 from tests.fixtures.postgres import running_server
@@ -62,6 +63,44 @@ class Posters:
             return len(self.acknowledged) >= count
 
         await wait_until_async(enough, what=f"{count} acknowledged", timeout_seconds=300)
+
+
+def test_a_former_primary_hides_no_message_when_it_is_primary_again(pair: Pair) -> None:
+    # It goes on with its own numbers, which are behind those that its successor had replayed.
+    def bus() -> psycopg.Connection[Any]:
+        return psycopg.connect(pair.primary.dsn("postgres"), autocommit=True)
+
+    def take(connection: psycopg.Connection[Any], consumer: str) -> list[str]:
+        rows = connection.execute(f"select data from mbus.consumen_q_by_{consumer}(10)".encode())
+        return [data for (data,) in rows]
+
+    with bus() as connection:
+        install(connection, BUS)
+        connection.execute("select mbus.create_queue('q', payload => 'text')")
+        connection.execute("select mbus.create_consumer('q', 'cursor', contract => 'cursor')")
+        connection.execute("select mbus.post_q('a')")
+        assert take(connection, "default") == take(connection, "cursor") == ["a"]
+    pair.swap()
+    with bus() as connection:
+        for _ in range(3):
+            connection.execute("select mbus.maintain('q')")
+        assert take(connection, "cursor") == []
+    pair.wait_until_caught_up()
+    pair.swap()
+    with bus() as connection:
+        connection.execute("select mbus.post_q('b')")
+        assert take(connection, "default") == take(connection, "cursor") == ["b"]
+        # Nor are leases overlooked.
+        connection.execute("select mbus.post_q('c')")
+        lease = "select data from mbus.lease_q_by_default(1, '0.01 s')"
+        assert connection.execute(lease.encode()).fetchall() == [("c",)]
+        wait_until(
+            lambda: (
+                connection.execute("select mbus.maintain('q')").rowcount >= 0
+                and connection.execute(lease.encode()).fetchall() == [("c",)]
+            ),
+            what="the lease has ended",
+        )
 
 
 @pytest.mark.slow

@@ -132,6 +132,11 @@ class Queue(RuleBasedStateMachine):
         got = self.receive(self.sessions[holder], consumer, amount)
         self.check_delivery(consumer, got, eligible, amount)
         self.model.take(consumer, got, holder)
+        if len(got) < amount and any(
+            copy.state == "leased" and copy.group for copy in self.model.copies[consumer].values()
+        ):
+            # It has locked the group of the lease, whose next message nobody gets meanwhile.
+            self.end(holder, True)
 
     def check_delivery(
         self, consumer: str, got: list[int], eligible: set[int], amount: int

@@ -22,6 +22,7 @@ returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
   v_inlet constant bridge.inlet := bridge._inlet(p_inlet, p_source);
+  v_number bigint;
 begin
   update bridge.ledger l set is_pinned = true where l.inlet_id = v_inlet.id and l.batch = any (p_lost);
   -- Committed rows, and confirmed ones of an hour that has many, become one row per hour, so that old parts can be deleted.  A row with
@@ -44,8 +45,10 @@ begin
   -- Once per p_keep the older table of foreign ids is emptied, and becomes the younger one.
   if extract(epoch from bridge.now() - p_keep) >= pg_sequence_last_value('bridge.turned_at')
      and pg_try_advisory_xact_lock(bridge._lock_class(), 0) then
-    if pg_sequence_last_value('bridge.turns') % 2 = 0 then truncate bridge.foreign_1; else truncate bridge.foreign_0; end if;
-    perform nextval('bridge.turns'), setval('bridge.turned_at', extract(epoch from bridge.now())::bigint);
+    v_number := pg_sequence_last_value('bridge.turns');
+    if v_number % 2 = 0 then truncate bridge.foreign_1; else truncate bridge.foreign_0; end if;
+    -- Not nextval, whose number a promoted standby has 32 ahead, or any number less.
+    perform setval('bridge.turns', v_number + 1), setval('bridge.turned_at', extract(epoch from bridge.now())::bigint);
   end if;
   return (select count(*) from bridge.ledger l where l.inlet_id = v_inlet.id);
 end $$;

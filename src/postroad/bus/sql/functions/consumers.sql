@@ -48,6 +48,7 @@ begin
   end if;
   perform mbus._create_slots(v_queue);
   v_last := pg_sequence_last_value(v_queue.position);
+  perform mbus._pin(v_queue.position);
   if contract = 'cursor' then    -- it begins after what has been posted
     if to_regclass(format('mbus.%I', 'qs$' || qname || '$settled')) is null then
       perform mbus._create_sequence('qs$' || qname || '$settled');

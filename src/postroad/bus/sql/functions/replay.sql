@@ -32,6 +32,7 @@ begin
     and (r.finished_at is null or r.error is not null or r.until is not null and not again)
   order by r.id desc limit 1;
   if not found then
+    perform mbus._pin(v_queue.position);
     insert into mbus.replay (queue_id, consumer_id, since, until, selector, rate, first_id, bound, started_at, started_by)
     values (v_queue.id, v_consumer.id, $3, $4, $5, $6, mbus._first_stored(v_queue.id, $3), pg_sequence_last_value(v_queue.position),
             mbus.now(), coalesce($8, session_user))
@@ -145,6 +146,7 @@ begin
       'data_' || p_queue.payload, coalesce(p_consumer.selector || e'\n', 'true'))
     using p_consumer.id, p_queue.id, p_replay.since, p_queue.name;
   end loop;
+  perform mbus._pin(p_queue.position);
   -- Read last: a transaction that released such a message in the meantime has committed, and the id is smaller.
   return pg_sequence_last_value(p_queue.position);
 end $$;

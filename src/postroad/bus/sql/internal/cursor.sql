@@ -46,6 +46,7 @@ begin
     v_last := (v_older ->> 'bound')::bigint;
   end if;
   if v_last > v_settled then
+    perform mbus._pin(p_position);
     perform setval(p_settled, v_last);
     return v_last;
   end if;

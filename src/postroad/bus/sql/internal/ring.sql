@@ -11,6 +11,15 @@ language sql volatile set search_path from current as $$
     and l.relation = p_sequence::oid and l.pid is distinct from p_except_pid
 $$;
 
+-- Draws a number from a sequence if the server has just started with it.  Numbers are logged 32 ahead: a standby that is promoted goes on
+-- after these, but the former primary goes on with its own if it becomes primary again before another number was drawn.  So this must be
+-- called before anything that lasts depends on the last number.
+create or replace function mbus._pin(p_sequence regclass) returns void
+language plpgsql volatile set search_path from current as $$
+begin
+  execute format('select nextval($1) from %s s where s.log_cnt = 0 and s.last_value > 0', p_sequence) using p_sequence;
+end $$;
+
 -- A marker: the newest generation, then the last id, then the transactions that may have drawn it or an earlier one.  The
 -- order matters, see mbus._settle: transactions that begin after the read draw larger ids, and read the tail later.
 create or replace function mbus._mark(p_queue mbus.queue) returns jsonb
@@ -19,6 +28,7 @@ declare
   v_tail  constant bigint := mbus._figure(p_queue.name, 'tail');
   v_bound constant bigint := pg_sequence_last_value(p_queue.position);
 begin
+  perform mbus._pin(p_queue.position);
   return jsonb_build_object('tail', v_tail, 'bound', v_bound, 'open', mbus._holders(p_queue.position));
 end $$;
 
@@ -61,6 +71,7 @@ begin
   if v_bound is null then return coalesce(p_mark, v_newer); end if;
   select l.token into v_first from mbus.leased l where l.token >= v_floor order by l.token limit 1;
   if least(coalesce(v_first, v_bound + 1), v_bound + 1) > v_floor then
+    perform mbus._pin('mbus.lease_token');
     perform setval('mbus.lease_floor', least(coalesce(v_first, v_bound + 1), v_bound + 1));
   end if;
   return v_newer;
