@@ -122,8 +122,12 @@ class Cluster:
         written.replace(file)
 
     def restart_ended(self) -> list[str]:
-        """Start every process that does not run, as a service manager would; return their names."""
-        started = [each for each in self.processes.values() if not each.is_running]
+        """Start every process that has ended, as a service manager would; return their names.
+
+        Those that a fault holds down stay down.
+        """
+        ended = [each for each in self.processes.values() if not each.is_running]
+        started = [each for each in ended if not each.is_held]
         for process in started:
             process.start()
         if started:

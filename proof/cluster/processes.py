@@ -17,6 +17,9 @@ from pathlib import Path
 
 __all__ = ["Process", "children_of", "service_user", "start_time", "wait_for"]
 
+# A process that SIGKILL has not ended by then is sent it again.
+PATIENCE_SECONDS = 5.0
+
 
 def start_time(pid: int) -> int | None:
     """Return when the kernel started a process, in ticks; None when it has ended."""
@@ -73,6 +76,8 @@ class Process:
     started: int | None = None
     # Words before the command: the namespace it runs in.
     inside: list[str] = field(default_factory=list)
+    # A fault keeps it down: whoever starts what has ended leaves it alone.
+    is_held: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -80,8 +85,8 @@ class Process:
         return self.pid is not None and start_time(self.pid) == self.started
 
     def start(self) -> None:
-        """Start it in a session of its own unless it runs."""
-        if self.is_running:
+        """Start it in a session of its own unless it runs or is held down."""
+        if self.is_running or self.is_held:
             return
         user = service_user()
         drop = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
@@ -108,15 +113,23 @@ class Process:
         return True
 
     def kill(self) -> None:
-        """End it and its process group with SIGKILL."""
-        if not self.is_running or self.pid is None:
+        """End it and its process group with SIGKILL, sent again while it does not end."""
+        # This one: another thread may start the next as soon as it has ended.
+        pid, started = self.pid, self.started
+        if not self.is_running or pid is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        child = _children.pop(self.pid, None)
-        if child is not None:
-            child.wait()
-        wait_for(lambda: not self.is_running, f"the end of {self.name}")
+        child = _children.pop(pid, None)
+
+        def has_ended() -> bool:
+            if start_time(pid) == started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+                if child is not None:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(PATIENCE_SECONDS)
+            return start_time(pid) != started
+
+        wait_for(has_ended, f"the end of {self.name}")
 
 
 # Children of this program, kept so that they are reaped; those of a former one are init's.

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -193,11 +193,23 @@ class Driver:
             self.cluster.restart_ended()
 
     def restart(self, name: str) -> None:
-        """Kill one server process and start it; those that a fault holds down stay down."""
+        """Kill one server process and start it."""
+        self.hold_down(name)()
+
+    def hold_down(self, name: str) -> Callable[[], None]:
+        """Kill one server process; no lane starts it before what is returned is called."""
+        process = self.cluster.processes[name]
         with self._lock:
-            self.cluster.processes[name].kill()
-            self.cluster.processes[name].start()
-            self.cluster.save()
+            process.kill()
+            process.is_held = True
+
+        def release() -> None:
+            with self._lock:
+                process.is_held = False
+                process.start()
+                self.cluster.save()
+
+        return release
 
     # Faults.
 

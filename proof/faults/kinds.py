@@ -118,14 +118,12 @@ def _freeze_standby(driver: Driver, _: Random) -> tuple[str, Heal]:
 
 def _kill_patroni(driver: Driver, _: Random) -> tuple[str, Heal]:
     node = driver.primary()
-    driver.cluster.processes[f"patroni@{node}"].kill()
-    return node, driver.restart_services
+    return node, driver.hold_down(f"patroni@{node}")
 
 
 def _kill_etcd(driver: Driver, chance: Random) -> tuple[str, Heal]:
     node = chance.choice(ETCD)
-    driver.cluster.processes[f"etcd@{node}"].kill()
-    return node, driver.restart_services
+    return node, driver.hold_down(f"etcd@{node}")
 
 
 def _restart_front(service: str) -> Begin:
@@ -142,9 +140,7 @@ def _rabbit_rest(node: str) -> list[str]:
 
 def _kill_rabbit(driver: Driver, chance: Random) -> tuple[str, Heal]:
     node = chance.choice(RABBIT)
-    process = driver.cluster.processes[f"rabbitmq@{node}"]
-    process.kill()
-    return node, process.start
+    return node, driver.hold_down(f"rabbitmq@{node}")
 
 
 def _freeze_rabbit(driver: Driver, chance: Random) -> tuple[str, Heal]:

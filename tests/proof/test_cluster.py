@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from postroad.testing import wait_until
-from proof.cluster import ETCD, POSTGRES, RABBIT, Cluster
+from proof.cluster import ETCD, POSTGRES, RABBIT, Cluster, processes
 from proof.cluster.configuration import Plan, plan_processes
 from proof.cluster.network import NODES, Network
 from proof.cluster.processes import Process, start_time
@@ -45,6 +45,50 @@ def test_a_killed_process_is_started_again_once(process: Process) -> None:
         process.kill()
 
 
+def test_a_process_that_another_thread_starts_meanwhile_was_killed(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.start()
+    first = process.pid
+    assert first is not None
+    child = processes._children[first]
+    wait = child.wait
+
+    def start_as_soon_as_it_has_ended(*given: float) -> int:
+        code = wait(*given)
+        process.start()
+        return code
+
+    monkeypatch.setattr(child, "wait", start_as_soon_as_it_has_ended)
+    try:
+        process.kill()
+        assert start_time(first) is None
+        assert process.is_running
+    finally:
+        process.kill()
+
+
+def test_a_kill_that_ends_nothing_is_repeated(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PATIENCE_SECONDS", 0.1)
+    process.start()
+    process.send(signal.SIGSTOP)
+    kill_group = os.killpg
+    sent: list[int] = []
+
+    def lose_the_first(pid: int, which: int) -> None:
+        sent.append(which)
+        if len(sent) > 1:
+            kill_group(pid, which)
+
+    monkeypatch.setattr(os, "killpg", lose_the_first)
+    process.kill()
+
+    assert not process.is_running
+    assert sent == [signal.SIGKILL] * 2
+
+
 def test_a_process_with_the_same_id_and_another_start_time_is_left_alone(
     process: Process,
 ) -> None:
@@ -66,14 +110,14 @@ def test_an_ended_process_has_no_start_time() -> None:
 
 
 def test_every_node_has_a_service_and_an_address_of_its_own(plan: Plan) -> None:
-    processes = plan_processes(plan)
+    planned = plan_processes(plan)
 
-    names = {process.name for process in processes}
+    names = {process.name for process in planned}
     assert {f"patroni@{node}" for node in POSTGRES} < names
     assert {f"etcd@{node}" for node in ETCD} < names
     assert {f"rabbitmq@{node}" for node in RABBIT} < names
     assert {"haproxy@front", "pgbouncer@front"} < names
-    assert len(names) == len(processes)
+    assert len(names) == len(planned)
     assert len({plan.network.address(node) for node in NODES}) == len(NODES)
     settings = json.loads((plan.data("pg1") / "patroni.yml").read_text(encoding="utf-8"))
     # Its leader's key is written without a condition by the Patroni of Debian 12.
@@ -84,13 +128,13 @@ def test_every_node_has_a_service_and_an_address_of_its_own(plan: Plan) -> None:
 
 
 def test_a_cluster_is_found_again_by_its_folder(plan: Plan) -> None:
-    processes = {process.name: process for process in plan_processes(plan)}
-    Cluster(plan, processes, ["/mounted"]).save()
+    planned = {process.name: process for process in plan_processes(plan)}
+    Cluster(plan, planned, ["/mounted"]).save()
 
     found = Cluster.find(plan.folder)
 
     assert found is not None
     assert found.plan == plan
-    assert found.processes == processes
+    assert found.processes == planned
     assert found.mounts == ["/mounted"]
     assert Cluster.find(plan.folder / "elsewhere") is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from proof.cluster import POSTGRES, Cluster
+from proof.cluster.configuration import Plan
+from proof.cluster.network import Network
+from proof.cluster.processes import Process
 from proof.faults import run
+from proof.faults.driver import Driver
 from proof.faults.judge import judge
 from proof.faults.kinds import KINDS
 from proof.faults.proxy import Cut, CuttingProxy
@@ -120,6 +126,34 @@ def test_an_asynchronous_loss_needs_a_failover_at_that_time() -> None:
     record.fault("lost_reply", 49, 51)
     [violation] = judge(record.history, is_synchronous=False).violations
     assert "early was lost without a failover" in violation
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Driver]:
+    monkeypatch.setattr("proof.cluster.processes.service_user", lambda: None)
+    environment = {"PATH": os.environ["PATH"]}
+    processes = {
+        f"patroni@{node}": Process(f"patroni@{node}", ["sleep", "60"], environment, os.devnull)
+        for node in POSTGRES
+    }
+    plan = Plan(tmp_path, Network(7, False), "secret")
+    with CuttingProxy("127.0.0.1", str(tmp_path / "nowhere")) as proxy:
+        driver = Driver(Cluster(plan, processes, []), tmp_path, proxy, 1, 1.0)
+        yield driver
+        for process in processes.values():
+            process.kill()
+        driver.recorder.close()
+
+
+def test_what_a_fault_holds_down_is_started_by_no_other_lane(driver: Driver) -> None:
+    held = driver.cluster.processes["patroni@pg1"]
+    driver.restart_services()
+    release = driver.hold_down(held.name)
+
+    driver.restart_services()
+    assert not held.is_running
+    release()
+    assert held.is_running
 
 
 def test_a_row_without_its_message_is_found_and_the_reverse() -> None:
