@@ -107,6 +107,7 @@ def _one_run(plan: _Plan) -> tuple[Verdict, dict[str, str]]:
             _drain(driver)
             store_effects(cluster.dsn("direct"), driver.recorder)
             store_effects(imports(cluster.dsn("direct")), driver.recorder)
+            driver.record_promotions()
             violations = [*driver.problems, *driver.ended]
             repairs = driver.copied, driver.restarted
     except BaseException as failure:

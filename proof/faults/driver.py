@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from random import Random
 
@@ -45,6 +46,8 @@ RECOVERY_SECONDS = 180.0
 # A standby that does not follow after this time is copied again, and a node of RabbitMQ that does
 # not come back is started again, as an operator would.
 PATIENCE_SECONDS = 45.0
+# What Patroni writes when another node is promoted; one that leads again itself loses nothing.
+PROMOTED = "promoted self to leader by acquiring session lock"
 
 
 class Driver:
@@ -210,6 +213,15 @@ class Driver:
                 self.cluster.save()
 
         return release
+
+    def record_promotions(self) -> None:
+        """Note when nodes became the leader: only then can a commit have been lost."""
+        for node in POSTGRES:
+            log = Path(self.cluster.processes[f"patroni@{node}"].log)
+            for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+                if PROMOTED in line:
+                    moment = datetime.fromisoformat(line[:23])
+                    self.recorder.note("promotion", target=node, at=moment.timestamp())
 
     # Faults.
 

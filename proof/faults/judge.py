@@ -86,13 +86,12 @@ def judge(history: History, *, is_synchronous: bool, has_bridges: bool = False) 
         gaps=_gaps(history.faults, moments),
         unanswered=sum(call.phase == "unknown" for call in history.calls),
     )
+    windows = _loss_windows(history)
     for finding in findings:
         verdict.violations += shortened(finding.promise, finding.violations)
         verdict.lost += finding.lost
-        if is_synchronous:
-            verdict.violations += shortened(finding.promise, finding.lost)
-    if not is_synchronous:
-        verdict.violations += _unexplained(history)
+        wrong = finding.lost if is_synchronous else _unexplained(finding, windows)
+        verdict.violations += shortened(finding.promise, wrong)
     return verdict
 
 
@@ -136,29 +135,38 @@ def _gaps(faults: Iterable[Fault], moments: list[float]) -> dict[str, float]:
     return found
 
 
-def _unexplained(history: History) -> list[str]:
-    """Name acknowledged messages that are gone although no failover can have lost them."""
-    windows = [
-        (fault.began - 1, fault.ended + DEMOTION_SECONDS)
-        for fault in history.faults
-        if KINDS[fault.kind].can_fail_over
+def _loss_windows(history: History) -> list[tuple[float, float]]:
+    """Return when a commit may have been acknowledged that a failover took back.
+
+    That is from the fault because of which another node was promoted until the former primary is
+    demoted. A fault without a promotion loses nothing.
+    """
+    windows = []
+    for note in history.notes:
+        if note.operation != "promotion":
+            continue
+        at = note.fields["at"]
+        # The last one: the next fault begins when the cluster has recovered.
+        began, ended = max(
+            (
+                (fault.began, fault.ended)
+                for fault in history.faults
+                if KINDS[fault.kind].can_fail_over
+                and fault.began <= at <= fault.ended + DEMOTION_SECONDS
+            ),
+            default=(at, at),
+        )
+        windows.append((began - 1, max(at, ended) + DEMOTION_SECONDS))
+    return windows
+
+
+def _unexplained(finding: Finding, windows: list[tuple[float, float]]) -> list[str]:
+    """Return what is lost although no failover can have lost what was acknowledged then."""
+    return [
+        f"{text}, and there was no failover"
+        for text, at in finding.moments.items()
+        if not any(began <= at <= ended for began, ended in windows)
     ]
-    unexplained = []
-    for queue, consumers in QUEUES.items():
-        if queue in ("leases", "tasks"):
-            done = {
-                note.fields["key"] for note in history.notes if note.fields.get("queue") == queue
-            }
-        else:
-            done = {effect.key for effect in history.effects if effect.queue == queue}
-        for post in checkers.posted(history, queue).values():
-            at = post.acknowledged
-            if at is None or post.key in done or "expires" in post.message:
-                continue
-            if not any(began <= at <= ended for began, ended in windows):
-                unexplained.append(f"{queue}: {post.key} was lost without a failover")
-        assert consumers
-    return shortened("losses", unexplained)
 
 
 def shortened(promise: str, found: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from proof.history.record import Call, Effect, Fault, History
@@ -41,8 +41,9 @@ Predicate = Callable[[Mapping[str, Any]], bool]
 class Finding:
     """The result of one checker: the promise, how much was judged, what broke it.
 
-    `lost` are acknowledged messages that asynchronous replication is documented to lose; they are
-    violations only where commits wait for a standby.
+    `lost` is what was acknowledged and is gone, as asynchronous replication is documented to lose
+    it at a failover; `moments` says when each of these was acknowledged, where that is known. All
+    are violations where commits wait for a standby, and without a failover at that moment.
     """
 
     promise: str
@@ -50,6 +51,12 @@ class Finding:
     skipped: int = 0
     violations: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    moments: dict[str, float] = field(default_factory=dict)
+
+    def lose(self, text: str, acknowledged: float) -> None:
+        """Note that something acknowledged at that time is gone."""
+        self.lost.append(text)
+        self.moments[text] = acknowledged
 
 
 @dataclass
@@ -124,7 +131,9 @@ def check_delivery(
                     f"{queue}: {consumer} got {post.key}, which its selector does not match"
                 )
             if post.acknowledged is not None and is_wanted and not effects:
-                finding.lost.append(f"{queue}: {consumer} never got {post.key}, acknowledged")
+                finding.lose(
+                    f"{queue}: {consumer} never got {post.key}, acknowledged", post.acknowledged
+                )
     return finding
 
 
@@ -264,6 +273,10 @@ def check_leases(history: History, queue: str) -> Finding:
     that and is answered with success is a violation; so is a second success for one message, and
     a lease of a message whose ack had been answered before the call for the lease was made. A
     lease that has ended cannot be acked either, even if no other holder has the message.
+
+    A failover may explain the first three: it took back a lease or an ack, or both primaries gave
+    the message for a while. Either way the former of the two calls was answered by a primary whose
+    commits are lost, or beside one; its time decides.
     """
     finding = Finding(f"{queue}: leased work at least once, no ack of a fenced holder")
     keys: dict[str, str] = {}
@@ -276,7 +289,7 @@ def check_leases(history: History, queue: str) -> Finding:
                 keys[message["iid"]] = message["key"]
                 holders[message["iid"]].append((call.answered, call.invoked, message["token"]))
                 ends[message["iid"], message["token"]] = message["leased_until"]
-    acked: dict[str, Call] = {}
+    acked: dict[str, list[Call]] = defaultdict(list)
     done = {note.fields["key"] for note in history.notes if note.fields.get("queue") == queue}
     for call in history.of("ack", queue):
         iid, token = call.fields["iid"], call.fields["token"]
@@ -284,27 +297,40 @@ def check_leases(history: History, queue: str) -> Finding:
         if call.phase != "ok" or call.answered is None:
             continue
         later = [held for held in holders[iid] if held[2] != token and held[0] < call.invoked]
-        if any(given > _given(holders[iid], token) for given, _, _ in later):
-            finding.violations.append(f"{queue}: a fenced holder acked {iid} with token {token}")
+        for given, _, other in later:
+            if given > _given(holders[iid], token):
+                finding.lose(
+                    f"{queue}: a fenced holder acked {iid} with token {token}, not {other}", given
+                )
         until = ends.get((iid, token))
         is_late = until is not None and call.invoked > until + LEASE_MARGIN_SECONDS
         if is_late and not _overlaps(jumps, until or 0, call.answered):
             finding.violations.append(f"{queue}: {iid} was acked after its lease had ended")
-        before = acked.setdefault(iid, call)
-        if before is not call and before.fields["token"] != token:
-            finding.violations.append(f"{queue}: {iid} was acked under two tokens")
-    for iid, call in acked.items():
-        assert call.answered is not None
-        again = [held for held in holders[iid] if held[1] > call.answered]
-        if again:
-            finding.lost.append(f"{queue}: {iid} was leased again after its ack was answered")
+        acked[iid].append(call)
+    for iid, calls in acked.items():
+        leased = max((invoked for _, invoked, _ in holders[iid]), default=0.0)
+        for call, after in zip_longest(calls, calls[1:]):
+            token, answered = call.fields["token"], call.answered or 0.0
+            if after is not None and after.fields["token"] != token:
+                finding.lose(
+                    f"{queue}: {iid} was acked under two tokens, {token} and"
+                    f" {after.fields['token']}",
+                    answered,
+                )
+            elif leased > answered:
+                finding.lose(
+                    f"{queue}: {iid} was leased again after its ack was answered at {answered:.3f}",
+                    answered,
+                )
         if keys.get(iid, "") not in done:
             finding.violations.append(f"{queue}: {iid} was acked without its work")
     for post in posted(history, queue).values():
         if post.acknowledged is not None:
             finding.checked += 1
             if post.key not in done:
-                finding.lost.append(f"{queue}: {post.key} was acknowledged and never worked on")
+                finding.lose(
+                    f"{queue}: {post.key} was acknowledged and never worked on", post.acknowledged
+                )
     return finding
 
 
@@ -322,13 +348,13 @@ def check_sagas(history: History, queue: str, steps: tuple[str, ...]) -> Finding
     for effect in sorted(history.effects, key=lambda each: each.number):
         if effect.queue == queue and effect.detail is not None:
             did[effect.key].append(effect.detail)
-    started: dict[str, bool] = {}
+    started: dict[str, float | None] = {}
     for call in history.of("saga", queue):
-        key = call.fields["key"]
-        started[key] = started.get(key, False) or call.phase == "ok"
+        at = call.answered if call.phase == "ok" else None
+        started[call.fields["key"]] = started.get(call.fields["key"]) or at
     for key in did.keys() - started.keys():
         finding.violations.append(f"{queue}: saga {key} ran, which no client started")
-    for key, is_acknowledged in started.items():
+    for key, acknowledged in started.items():
         finding.checked += 1
         actions = did.get(key, [])
         done = [name for name in steps if f"do:{name}" in actions]
@@ -337,8 +363,8 @@ def check_sagas(history: History, queue: str, steps: tuple[str, ...]) -> Finding
         if twice:
             finding.violations.append(f"{queue}: saga {key} did twice: {sorted(twice)}")
         if not actions:
-            if is_acknowledged:
-                finding.lost.append(f"{queue}: saga {key} was started and did nothing")
+            if acknowledged is not None:
+                finding.lose(f"{queue}: saga {key} was started and did nothing", acknowledged)
         elif undone != done if undone else len(done) != len(steps):
             finding.violations.append(f"{queue}: saga {key} ended with {actions}")
         for name in undone:

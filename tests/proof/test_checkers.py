@@ -250,6 +250,45 @@ def test_leases_find_planted_violations(story: Story, plant: Any, found: str) ->
     assert any(found in each for each in finding.violations + finding.lost)
 
 
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        # Acked before a failover, and once more after it.
+        (lambda s: (s.ack(20, 1), s.lease(30, 2), s.ack(31, 2)), "under two tokens"),
+        # Both primaries at once.
+        (lambda s: (s.ack(20, 1), s.lease(20.1, 2), s.ack(20.8, 2)), "two tokens"),
+        # The lease that is lost fenced the other holder.
+        (lambda s: (s.lease(20, 2), s.ack(30, 1)), "a fenced holder acked"),
+        (lambda s: (s.ack(20, 1), s.lease(30, 2)), "leased again after its ack"),
+    ],
+)
+def test_the_time_of_the_former_call_decides_whether_it_was_lost(
+    story: Story, plant: Any, found: str
+) -> None:
+    story.post(1, "a")
+    story.lease(2, token=1)
+    story.work()
+    plant(story)
+
+    finding = checkers.check_leases(story.history(), "q")
+
+    [(text, at)] = finding.moments.items()
+    assert found in text
+    assert (at, finding.lost, finding.violations) == (20.5, [text], [])
+
+
+def test_each_of_three_acks_needs_its_own_failover(story: Story) -> None:
+    story.post(1, "a")
+    story.work()
+    for token in (1, 2, 3):
+        story.lease(10 * token, token)
+        story.ack(10 * token + 5, token)
+
+    finding = checkers.check_leases(story.history(), "q")
+
+    assert (list(finding.moments.values()), finding.violations) == ([15.5, 25.5], [])
+
+
 STEPS = ("rooms", "ticket", "bill")
 
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,19 @@ class Record:
         row = {"number": self._number, "queue": queue, "consumer": "default", "key": key}
         self.note("effect", **row, iid=f"{queue}.{key}@x", at=at, began=at, handled=at)
 
+    def lease_and_ack(self, key: str, at: float, token: int) -> None:
+        iid = f"leases.{key}@x"
+        held = {"iid": iid, "key": key, "token": token, "leased_until": 1e9}
+        for operation, later, given, answer in (
+            ("lease", 0.0, {}, {"messages": [held]}),
+            ("ack", 0.2, {"iid": iid, "token": token}, {}),
+        ):
+            self._number += 1
+            event = {"client": "c", "call": self._number, "operation": operation}
+            invoked = {"time": at + later, "phase": "invoke", "queue": "leases", **given}
+            answered = {"time": at + later + 0.1, "phase": "ok", **answer}
+            self.history.add(iter([{**event, **invoked}, {**event, **answered}]))
+
     def fault(self, kind: str, began: float, ended: float) -> None:
         self.note("fault", kind=kind, target="pg1", began=began, ended=ended)
 
@@ -119,13 +133,35 @@ def test_a_loss_is_a_violation_where_commits_wait_for_a_standby() -> None:
 def test_an_asynchronous_loss_needs_a_failover_at_that_time() -> None:
     record = Record()
     record.fault("kill_primary", 100, 105)
+    record.note("promotion", target="pg2", at=108)
     record.post("lost", 99.5)
     verdict = judge(record.history, is_synchronous=False)
     assert (len(verdict.lost), verdict.violations) == (1, [])
     record.post("early", 50)
     record.fault("lost_reply", 49, 51)
+    # It could have made another node lead, and did not.
+    record.fault("kill_backends", 49, 51)
     [violation] = judge(record.history, is_synchronous=False).violations
-    assert "early was lost without a failover" in violation
+    assert "never got early, acknowledged, and there was no failover" in violation
+
+
+@pytest.mark.parametrize("is_synchronous", [False, True])
+def test_an_ack_under_two_tokens_needs_a_failover_of_asynchronous_replication(
+    is_synchronous: bool,
+) -> None:
+    record = Record()
+    record.post("a", 90, queue="leases")
+    record.note("handled", queue="leases", key="a")
+    record.lease_and_ack("a", 104, token=1)
+    record.lease_and_ack("a", 120, token=2)
+    texts = judge(record.history, is_synchronous=is_synchronous).violations
+    assert any("acked under two tokens" in each for each in texts)
+
+    record.fault("kill_patroni", 100, 106)
+    record.note("promotion", target="pg2", at=103)
+    verdict = judge(record.history, is_synchronous=is_synchronous)
+    assert bool(verdict.violations) == is_synchronous
+    assert len(verdict.lost) == 1
 
 
 @pytest.fixture
@@ -154,6 +190,26 @@ def test_what_a_fault_holds_down_is_started_by_no_other_lane(driver: Driver) -> 
     assert not held.is_running
     release()
     assert held.is_running
+
+
+def test_promotions_are_read_from_the_logs_of_patroni(driver: Driver, tmp_path: Path) -> None:
+    process = driver.cluster.processes["patroni@pg2"]
+    process.log = str(tmp_path / "log")
+    Path(process.log).write_text(
+        "2026-11-20 00:06:50,001 INFO: no action. I am (pg2), a secondary\n"
+        "2026-11-20 00:06:52,453 INFO: promoted self to leader by acquiring session lock\n"
+        "2026-11-20 00:09:00,000 INFO: promoted self to leader because I had the session lock\n",
+        encoding="utf-8",
+    )
+
+    driver.record_promotions()
+
+    [note] = History.read(tmp_path / "history").notes
+    moment = datetime(2026, 11, 20, 0, 6, 52, 453000).astimezone()
+    assert (note.operation, note.fields) == (
+        "promotion",
+        {"target": "pg2", "at": moment.timestamp()},
+    )
 
 
 def test_a_row_without_its_message_is_found_and_the_reverse() -> None:
