@@ -264,7 +264,10 @@ def _report(verdicts: list[Verdict], skipped: dict[str, str]) -> Report:
             " handled, leased, acked. With synchronous replication nothing that was acknowledged"
             " may be lost; with asynchronous replication only what was acknowledged shortly before"
             " or during a failover. Times without an acknowledged post overlap: a light fault"
-            " during a failover shows the time of the failover."
+            " during a failover shows the time of the failover. Standbys copied again and RabbitMQ"
+            " nodes restarted by hand are those that had not come back by themselves 45 s after a"
+            " fault was healed, such as a node that paused in a minority and did not resume; the"
+            " driver did what an operator does then."
         ),
         facts=tuple(facts),
         tables=tuple(tables),
