@@ -30,8 +30,8 @@ PLANTED = (
     Planted(
         "a take does not check whether the group is leased",
         "groups_lease",
-        "or not mbus._is_group_held(",
-        "or true or not mbus._is_group_held(",
+        "case when mbus._is_group_held(",
+        "case when false and mbus._is_group_held(",
     ),
     Planted(
         "the hint passes messages whose transactions are open",

@@ -115,11 +115,12 @@ declare
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
-  v_from       bigint;
+  v_hint       bigint;
   v_row        record;
   v_ids        bigint[];
   v_seen       text[];
   v_retries    mbus.parcel[];
+  v_is_later   boolean := false;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -132,9 +133,9 @@ begin
     perform mbus._attend(7000, 8000, amt);
   end if;
   -- Only the first message of each group is taken, and none while this consumer holds another message of that group.
-  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  The groups are locked in one
-  -- statement and the rows read in the next, whose snapshot therefore includes the work of the last holder of the group.  Retries of a
-  -- group come first, because they are older than any message of the group on the ring.
+  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  A group is locked in one
+  -- statement, checked in the next and its row deleted later: their snapshots include the work of the last holder of the group.  Retries
+  -- of a group come first, because they are older than any message of the group on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
   v_missing := amt - cardinality(v_retries);
   if v_missing < amt then
@@ -150,138 +151,162 @@ begin
   foreach v_lane in array '{1,0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
     for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
-      v_from := 0;
-      while v_from is not null and v_missing > 0 loop
-        v_ids := '{}';
-        case v_generation % 2 + 2 * v_lane
+      exit when v_missing <= 0;
+      v_ids := '{}';
+      case v_generation % 2 + 2 * v_lane
         when 2 then
-          v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$h0$hint"'));
-          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
+          v_hint := pg_sequence_last_value('mbus."qt$sample$h0$hint"');
+          continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+          -- One snapshot for the whole table, so that the first row of a group is its first message.  The row without an id is the last.
           for v_row in
-            select r.id, r.headers -> 'group' as name from mbus."qt$sample$h0" r
-            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
+            (select r.id, r.headers -> 'group' as name from mbus."qt$sample$h0" r
+             where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) order by r.id)
+            union all select null, null
           loop
+            if v_is_later and v_row.name is not null then
+              v_seen := mbus._groups_before(7000, 8000, v_generation, v_seen);
+              v_is_later := false;
+            end if;
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
             elsif v_row.name <> all (v_seen) then
               v_seen := v_seen || v_row.name;
               if pg_try_advisory_xact_lock(8000, hashtext(v_row.name)) then
-                v_ids := v_ids || v_row.id;
+                v_ids := case when mbus._is_group_held(8000, v_row.name) then v_ids else v_ids || v_row.id end;
               end if;
             end if;
-            exit when cardinality(v_ids) >= v_missing;
+            continue when cardinality(v_ids) < v_missing and v_row.id is not null;
+            exit when v_generation < pg_sequence_last_value('mbus."qs$sample$head"');    -- the table is used for a newer generation
+            return query
+            with gone as (
+              delete from mbus."qt$sample$h0" s
+              where s.ctid = any (array(
+                select r.ctid from mbus."qt$sample$h0" r where r.id = any (v_ids) and r.token is null order by r.id for update of r skip locked))
+              returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+            select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+            from gone g order by g.id;
+            get diagnostics v_found = row_count;
+            v_missing := v_missing - v_found;
+            v_ids := '{}';
+            exit when v_missing <= 0;
           end loop;
-          v_from := v_ids[cardinality(v_ids)] + 1;
-          return query
-          with gone as (
-            delete from mbus."qt$sample$h0" s
-            where s.ctid = any (array(
-              select r.ctid from mbus."qt$sample$h0" r
-              where r.id = any (v_ids) and r.token is null
-                and (r.headers -> 'group' is null
-                     or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update of r skip locked))
-            returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
-          from gone g order by g.id;
+          v_is_later := true;
 
         when 3 then
-          v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$h1$hint"'));
-          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
+          v_hint := pg_sequence_last_value('mbus."qt$sample$h1$hint"');
+          continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+          -- One snapshot for the whole table, so that the first row of a group is its first message.  The row without an id is the last.
           for v_row in
-            select r.id, r.headers -> 'group' as name from mbus."qt$sample$h1" r
-            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
+            (select r.id, r.headers -> 'group' as name from mbus."qt$sample$h1" r
+             where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) order by r.id)
+            union all select null, null
           loop
+            if v_is_later and v_row.name is not null then
+              v_seen := mbus._groups_before(7000, 8000, v_generation, v_seen);
+              v_is_later := false;
+            end if;
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
             elsif v_row.name <> all (v_seen) then
               v_seen := v_seen || v_row.name;
               if pg_try_advisory_xact_lock(8000, hashtext(v_row.name)) then
-                v_ids := v_ids || v_row.id;
+                v_ids := case when mbus._is_group_held(8000, v_row.name) then v_ids else v_ids || v_row.id end;
               end if;
             end if;
-            exit when cardinality(v_ids) >= v_missing;
+            continue when cardinality(v_ids) < v_missing and v_row.id is not null;
+            exit when v_generation < pg_sequence_last_value('mbus."qs$sample$head"');    -- the table is used for a newer generation
+            return query
+            with gone as (
+              delete from mbus."qt$sample$h1" s
+              where s.ctid = any (array(
+                select r.ctid from mbus."qt$sample$h1" r where r.id = any (v_ids) and r.token is null order by r.id for update of r skip locked))
+              returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+            select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+            from gone g order by g.id;
+            get diagnostics v_found = row_count;
+            v_missing := v_missing - v_found;
+            v_ids := '{}';
+            exit when v_missing <= 0;
           end loop;
-          v_from := v_ids[cardinality(v_ids)] + 1;
-          return query
-          with gone as (
-            delete from mbus."qt$sample$h1" s
-            where s.ctid = any (array(
-              select r.ctid from mbus."qt$sample$h1" r
-              where r.id = any (v_ids) and r.token is null
-                and (r.headers -> 'group' is null
-                     or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update of r skip locked))
-            returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
-          from gone g order by g.id;
+          v_is_later := true;
 
         when 0 then
-          v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$0$hint"'));
-          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
+          v_hint := pg_sequence_last_value('mbus."qt$sample$0$hint"');
+          continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+          -- One snapshot for the whole table, so that the first row of a group is its first message.  The row without an id is the last.
           for v_row in
-            select r.id, r.headers -> 'group' as name from mbus."qt$sample$0" r
-            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
+            (select r.id, r.headers -> 'group' as name from mbus."qt$sample$0" r
+             where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) order by r.id)
+            union all select null, null
           loop
+            if v_is_later and v_row.name is not null then
+              v_seen := mbus._groups_before(7000, 8000, v_generation, v_seen);
+              v_is_later := false;
+            end if;
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
             elsif v_row.name <> all (v_seen) then
               v_seen := v_seen || v_row.name;
               if pg_try_advisory_xact_lock(8000, hashtext(v_row.name)) then
-                v_ids := v_ids || v_row.id;
+                v_ids := case when mbus._is_group_held(8000, v_row.name) then v_ids else v_ids || v_row.id end;
               end if;
             end if;
-            exit when cardinality(v_ids) >= v_missing;
+            continue when cardinality(v_ids) < v_missing and v_row.id is not null;
+            exit when v_generation < pg_sequence_last_value('mbus."qs$sample$head"');    -- the table is used for a newer generation
+            return query
+            with gone as (
+              delete from mbus."qt$sample$0" s
+              where s.ctid = any (array(
+                select r.ctid from mbus."qt$sample$0" r where r.id = any (v_ids) and r.token is null order by r.id for update of r skip locked))
+              returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+            select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+            from gone g order by g.id;
+            get diagnostics v_found = row_count;
+            v_missing := v_missing - v_found;
+            v_ids := '{}';
+            exit when v_missing <= 0;
           end loop;
-          v_from := v_ids[cardinality(v_ids)] + 1;
-          return query
-          with gone as (
-            delete from mbus."qt$sample$0" s
-            where s.ctid = any (array(
-              select r.ctid from mbus."qt$sample$0" r
-              where r.id = any (v_ids) and r.token is null
-                and (r.headers -> 'group' is null
-                     or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update of r skip locked))
-            returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
-          from gone g order by g.id;
+          v_is_later := true;
 
         when 1 then
-          v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$1$hint"'));
-          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
+          v_hint := pg_sequence_last_value('mbus."qt$sample$1$hint"');
+          continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+          -- One snapshot for the whole table, so that the first row of a group is its first message.  The row without an id is the last.
           for v_row in
-            select r.id, r.headers -> 'group' as name from mbus."qt$sample$1" r
-            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
+            (select r.id, r.headers -> 'group' as name from mbus."qt$sample$1" r
+             where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) order by r.id)
+            union all select null, null
           loop
+            if v_is_later and v_row.name is not null then
+              v_seen := mbus._groups_before(7000, 8000, v_generation, v_seen);
+              v_is_later := false;
+            end if;
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
             elsif v_row.name <> all (v_seen) then
               v_seen := v_seen || v_row.name;
               if pg_try_advisory_xact_lock(8000, hashtext(v_row.name)) then
-                v_ids := v_ids || v_row.id;
+                v_ids := case when mbus._is_group_held(8000, v_row.name) then v_ids else v_ids || v_row.id end;
               end if;
             end if;
-            exit when cardinality(v_ids) >= v_missing;
+            continue when cardinality(v_ids) < v_missing and v_row.id is not null;
+            exit when v_generation < pg_sequence_last_value('mbus."qs$sample$head"');    -- the table is used for a newer generation
+            return query
+            with gone as (
+              delete from mbus."qt$sample$1" s
+              where s.ctid = any (array(
+                select r.ctid from mbus."qt$sample$1" r where r.id = any (v_ids) and r.token is null order by r.id for update of r skip locked))
+              returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+            select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+            from gone g order by g.id;
+            get diagnostics v_found = row_count;
+            v_missing := v_missing - v_found;
+            v_ids := '{}';
+            exit when v_missing <= 0;
           end loop;
-          v_from := v_ids[cardinality(v_ids)] + 1;
-          return query
-          with gone as (
-            delete from mbus."qt$sample$1" s
-            where s.ctid = any (array(
-              select r.ctid from mbus."qt$sample$1" r
-              where r.id = any (v_ids) and r.token is null
-                and (r.headers -> 'group' is null
-                     or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update of r skip locked))
-            returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
-          from gone g order by g.id;
+          v_is_later := true;
 
-        end case;
-        get diagnostics v_found = row_count;
-        v_missing := v_missing - v_found;
-      end loop;
+      end case;
     end loop;
   end loop;
 end $function$
@@ -393,11 +418,12 @@ declare
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
-  v_from       bigint;
+  v_hint       bigint;
   v_row        record;
   v_ids        bigint[];
   v_seen       text[];
   v_retries    mbus.parcel[];
+  v_is_later   boolean := false;
 begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
@@ -410,9 +436,9 @@ begin
     perform mbus._attend(7000, 8000, amt);
   end if;
   -- Only the first message of each group is taken, and none while this consumer holds another message of that group.
-  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  The groups are locked in one
-  -- statement and the rows read in the next, whose snapshot therefore includes the work of the last holder of the group.  Retries of a
-  -- group come first, because they are older than any message of the group on the ring.
+  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  A group is locked in one
+  -- statement, checked in the next and its row deleted later: their snapshots include the work of the last holder of the group.  Retries
+  -- of a group come first, because they are older than any message of the group on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
   v_missing := amt - cardinality(v_retries);
   if v_missing < amt then
@@ -432,166 +458,190 @@ begin
   foreach v_lane in array '{1,0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
     for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
-      v_from := 0;
-      while v_from is not null and v_missing > 0 loop
-        v_ids := '{}';
-        case v_generation % 2 + 2 * v_lane
+      exit when v_missing <= 0;
+      v_ids := '{}';
+      case v_generation % 2 + 2 * v_lane
         when 2 then
-          v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$h0$hint"'));
-          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
+          v_hint := pg_sequence_last_value('mbus."qt$sample$h0$hint"');
+          continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+          -- One snapshot for the whole table, so that the first row of a group is its first message.  The row without an id is the last.
           for v_row in
-            select r.id, r.headers -> 'group' as name from mbus."qt$sample$h0" r
-            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
+            (select r.id, r.headers -> 'group' as name from mbus."qt$sample$h0" r
+             where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) order by r.id)
+            union all select null, null
           loop
+            if v_is_later and v_row.name is not null then
+              v_seen := mbus._groups_before(7000, 8000, v_generation, v_seen);
+              v_is_later := false;
+            end if;
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
             elsif v_row.name <> all (v_seen) then
               v_seen := v_seen || v_row.name;
               if pg_try_advisory_xact_lock(8000, hashtext(v_row.name)) then
-                v_ids := v_ids || v_row.id;
+                v_ids := case when mbus._is_group_held(8000, v_row.name) then v_ids else v_ids || v_row.id end;
               end if;
             end if;
-            exit when cardinality(v_ids) >= v_missing;
-          end loop;
-          v_from := v_ids[cardinality(v_ids)] + 1;
-          return query
-          with gone as (
-            delete from mbus."qt$sample$h0" s
-            where s.ctid = any (array(
-              select r.ctid from mbus."qt$sample$h0" r
-              where r.id = any (v_ids) and r.token is null
-                and (r.headers -> 'group' is null
-                     or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update of r skip locked))
-            returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+            continue when cardinality(v_ids) < v_missing and v_row.id is not null;
+            exit when v_generation < pg_sequence_last_value('mbus."qs$sample$head"');    -- the table is used for a newer generation
+            return query
+            with gone as (
+              delete from mbus."qt$sample$h0" s
+              where s.ctid = any (array(
+                select r.ctid from mbus."qt$sample$h0" r where r.id = any (v_ids) and r.token is null order by r.id for update of r skip locked))
+              returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+            select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
                g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
-          from gone g where (
+            from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
         order by g.id;
+            get diagnostics v_found = row_count;
+            v_missing := v_missing - v_found;
+            v_ids := '{}';
+            exit when v_missing <= 0;
+          end loop;
+          v_is_later := true;
 
         when 3 then
-          v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$h1$hint"'));
-          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
+          v_hint := pg_sequence_last_value('mbus."qt$sample$h1$hint"');
+          continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+          -- One snapshot for the whole table, so that the first row of a group is its first message.  The row without an id is the last.
           for v_row in
-            select r.id, r.headers -> 'group' as name from mbus."qt$sample$h1" r
-            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
+            (select r.id, r.headers -> 'group' as name from mbus."qt$sample$h1" r
+             where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) order by r.id)
+            union all select null, null
           loop
+            if v_is_later and v_row.name is not null then
+              v_seen := mbus._groups_before(7000, 8000, v_generation, v_seen);
+              v_is_later := false;
+            end if;
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
             elsif v_row.name <> all (v_seen) then
               v_seen := v_seen || v_row.name;
               if pg_try_advisory_xact_lock(8000, hashtext(v_row.name)) then
-                v_ids := v_ids || v_row.id;
+                v_ids := case when mbus._is_group_held(8000, v_row.name) then v_ids else v_ids || v_row.id end;
               end if;
             end if;
-            exit when cardinality(v_ids) >= v_missing;
-          end loop;
-          v_from := v_ids[cardinality(v_ids)] + 1;
-          return query
-          with gone as (
-            delete from mbus."qt$sample$h1" s
-            where s.ctid = any (array(
-              select r.ctid from mbus."qt$sample$h1" r
-              where r.id = any (v_ids) and r.token is null
-                and (r.headers -> 'group' is null
-                     or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update of r skip locked))
-            returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+            continue when cardinality(v_ids) < v_missing and v_row.id is not null;
+            exit when v_generation < pg_sequence_last_value('mbus."qs$sample$head"');    -- the table is used for a newer generation
+            return query
+            with gone as (
+              delete from mbus."qt$sample$h1" s
+              where s.ctid = any (array(
+                select r.ctid from mbus."qt$sample$h1" r where r.id = any (v_ids) and r.token is null order by r.id for update of r skip locked))
+              returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+            select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
                g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
-          from gone g where (
+            from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
         order by g.id;
+            get diagnostics v_found = row_count;
+            v_missing := v_missing - v_found;
+            v_ids := '{}';
+            exit when v_missing <= 0;
+          end loop;
+          v_is_later := true;
 
         when 0 then
-          v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$0$hint"'));
-          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
+          v_hint := pg_sequence_last_value('mbus."qt$sample$0$hint"');
+          continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+          -- One snapshot for the whole table, so that the first row of a group is its first message.  The row without an id is the last.
           for v_row in
-            select r.id, r.headers -> 'group' as name from mbus."qt$sample$0" r
-            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
+            (select r.id, r.headers -> 'group' as name from mbus."qt$sample$0" r
+             where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) order by r.id)
+            union all select null, null
           loop
+            if v_is_later and v_row.name is not null then
+              v_seen := mbus._groups_before(7000, 8000, v_generation, v_seen);
+              v_is_later := false;
+            end if;
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
             elsif v_row.name <> all (v_seen) then
               v_seen := v_seen || v_row.name;
               if pg_try_advisory_xact_lock(8000, hashtext(v_row.name)) then
-                v_ids := v_ids || v_row.id;
+                v_ids := case when mbus._is_group_held(8000, v_row.name) then v_ids else v_ids || v_row.id end;
               end if;
             end if;
-            exit when cardinality(v_ids) >= v_missing;
-          end loop;
-          v_from := v_ids[cardinality(v_ids)] + 1;
-          return query
-          with gone as (
-            delete from mbus."qt$sample$0" s
-            where s.ctid = any (array(
-              select r.ctid from mbus."qt$sample$0" r
-              where r.id = any (v_ids) and r.token is null
-                and (r.headers -> 'group' is null
-                     or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update of r skip locked))
-            returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+            continue when cardinality(v_ids) < v_missing and v_row.id is not null;
+            exit when v_generation < pg_sequence_last_value('mbus."qs$sample$head"');    -- the table is used for a newer generation
+            return query
+            with gone as (
+              delete from mbus."qt$sample$0" s
+              where s.ctid = any (array(
+                select r.ctid from mbus."qt$sample$0" r where r.id = any (v_ids) and r.token is null order by r.id for update of r skip locked))
+              returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+            select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
                g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
-          from gone g where (
+            from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
         order by g.id;
+            get diagnostics v_found = row_count;
+            v_missing := v_missing - v_found;
+            v_ids := '{}';
+            exit when v_missing <= 0;
+          end loop;
+          v_is_later := true;
 
         when 1 then
-          v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$1$hint"'));
-          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
+          v_hint := pg_sequence_last_value('mbus."qt$sample$1$hint"');
+          continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+          -- One snapshot for the whole table, so that the first row of a group is its first message.  The row without an id is the last.
           for v_row in
-            select r.id, r.headers -> 'group' as name from mbus."qt$sample$1" r
-            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
+            (select r.id, r.headers -> 'group' as name from mbus."qt$sample$1" r
+             where r.id >= v_hint and r.token is null and (r.expires is null or r.expires > v_now) order by r.id)
+            union all select null, null
           loop
+            if v_is_later and v_row.name is not null then
+              v_seen := mbus._groups_before(7000, 8000, v_generation, v_seen);
+              v_is_later := false;
+            end if;
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
             elsif v_row.name <> all (v_seen) then
               v_seen := v_seen || v_row.name;
               if pg_try_advisory_xact_lock(8000, hashtext(v_row.name)) then
-                v_ids := v_ids || v_row.id;
+                v_ids := case when mbus._is_group_held(8000, v_row.name) then v_ids else v_ids || v_row.id end;
               end if;
             end if;
-            exit when cardinality(v_ids) >= v_missing;
-          end loop;
-          v_from := v_ids[cardinality(v_ids)] + 1;
-          return query
-          with gone as (
-            delete from mbus."qt$sample$1" s
-            where s.ctid = any (array(
-              select r.ctid from mbus."qt$sample$1" r
-              where r.id = any (v_ids) and r.token is null
-                and (r.headers -> 'group' is null
-                     or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update of r skip locked))
-            returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+            continue when cardinality(v_ids) < v_missing and v_row.id is not null;
+            exit when v_generation < pg_sequence_last_value('mbus."qs$sample$head"');    -- the table is used for a newer generation
+            return query
+            with gone as (
+              delete from mbus."qt$sample$1" s
+              where s.ctid = any (array(
+                select r.ctid from mbus."qt$sample$1" r where r.id = any (v_ids) and r.token is null order by r.id for update of r skip locked))
+              returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+            select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
                g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
-          from gone g where (
+            from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
           from gone n having count(*) > 0) is not null    -- see mbus._taken_here
         order by g.id;
+            get diagnostics v_found = row_count;
+            v_missing := v_missing - v_found;
+            v_ids := '{}';
+            exit when v_missing <= 0;
+          end loop;
+          v_is_later := true;
 
-        end case;
-        get diagnostics v_found = row_count;
-        v_missing := v_missing - v_found;
-      end loop;
+      end case;
     end loop;
   end loop;
   -- See mbus._tally.

@@ -11,6 +11,29 @@ language sql stable set search_path from current as $$
       or exists (select from mbus.delayed where consumer_id = p_consumer_id and group_name = p_group)
 $$;
 
+-- These groups and those that have messages in an older generation.  A take that goes on to the next generation has read the older ones
+-- with older snapshots: messages of a group may have been committed to both since.
+create or replace function mbus._groups_before(p_queue_id integer, p_consumer_id integer, p_generation bigint, p_groups text[]) returns text[]
+language plpgsql volatile set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  v_table record;
+begin
+  for v_table in
+    select t.ready_table, t.payload_table from mbus.queue q cross join lateral mbus._tables(q) t
+    where q.id = p_queue_id and t.consumer_id = p_consumer_id and t.lane = 'normal' and mbus._hint(t.ready_table) < mbus._drained()
+      and t.slot in (select g % q.slots from generate_series(mbus._figure(q.name, 'head'), p_generation - 1) g)
+  loop
+    execute format($query$
+      select $1 || array(
+        select distinct m.name from mbus.%I r
+        cross join lateral (select e.headers -> 'group' as name, e.expires from mbus.%I e where e.id = r.id offset 0) m
+        where r.id >= $2 and r.token is null and m.name <> all ($1) and (m.expires is null or m.expires > $3))$query$,
+      v_table.ready_table, v_table.payload_table)
+    into p_groups using p_groups, mbus._hint(v_table.ready_table), mbus.now();
+  end loop;
+  return p_groups;
+end $$;
+
 -- Takes retries of groups that are due, the oldest first, one per group.
 -- Locks: the group's advisory lock, without waiting, then the row.
 create or replace function mbus._take_group_retries(p_queue_id integer, p_consumer_id integer, p_amount integer) returns setof mbus.parcel

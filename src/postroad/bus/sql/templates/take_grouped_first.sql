@@ -1,7 +1,7 @@
   -- Only the first message of each group is taken, and none while this consumer holds another message of that group.
-  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  The groups are locked in one
-  -- statement and the rows read in the next, whose snapshot therefore includes the work of the last holder of the group.  Retries of a
-  -- group come first, because they are older than any message of the group on the ring.
+  -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.  A group is locked in one
+  -- statement, checked in the next and its row deleted later: their snapshots include the work of the last holder of the group.  Retries
+  -- of a group come first, because they are older than any message of the group on the ring.
   v_retries := array(select p from mbus._take_group_retries({queue_id}, {consumer_id}, amt) p);
   v_missing := amt - cardinality(v_retries);
   if v_missing < amt then
