@@ -15,11 +15,13 @@ from proof.interleavings.model import Queue
 from proof.interleavings.session import Answer
 
 __all__ = [
+    "HELD_TAKES",
     "Ack",
     "Advance",
     "BusChecker",
     "CreateConsumer",
     "Extend",
+    "HoldTakes",
     "Lease",
     "Maintain",
     "Nack",
@@ -48,6 +50,21 @@ create or replace function mbus.now() returns timestamptz language sql volatile 
 """
 ADVANCE = "select setval('public.proof_clock', pg_sequence_last_value('public.proof_clock') + %s)"
 LEASE_LOST = "MB015"
+# All slots of the queue, with triggers that wait for the lock of HoldTakes.
+HELD_TAKES = """
+create function public.proof_hold() returns trigger language plpgsql as
+  'begin perform pg_advisory_xact_lock_shared(4711); return null; end';
+do 'declare v_table text;
+begin
+  execute ''set local role '' || (
+    select p.proowner::regrole from pg_proc p where p.oid = ''mbus.maintain''::regproc);
+  perform mbus._create_slot(q, s) from mbus.queue q, generate_series(0, q.slots - 1::bigint) s;
+  for v_table in select t.ready_table from mbus.queue q, mbus._tables(q) t loop
+    execute format(''create trigger hold after delete on mbus.%I for each row
+      execute function public.proof_hold()'', v_table);
+  end loop;
+end'
+"""
 
 
 def prepare_queue(
@@ -448,6 +465,16 @@ class _Call(_Step):
 @dataclass(frozen=True, repr=False)
 class Maintain(_Call):
     text: str = "select mbus.maintain()"
+
+
+@dataclass(frozen=True, repr=False)
+class HoldTakes(_Call):
+    """Lets takes wait within the function, once they have removed rows, until the transaction ends.
+
+    The queue is prepared with HELD_TAKES.
+    """
+
+    text: str = "select pg_advisory_xact_lock(4711)"
 
 
 @dataclass(frozen=True, repr=False)

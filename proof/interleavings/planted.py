@@ -34,6 +34,12 @@ PLANTED = (
         "case when false and mbus._is_group_held(",
     ),
     Planted(
+        "a take does not read older slots again before it takes of a group from the next",
+        "groups_rotation",
+        "if v_is_later and v_row.name is not null then",
+        "if false then",
+    ),
+    Planted(
         "the hint passes messages whose transactions are open",
         "rotation",
         "and not (mark -> 'open') ?| now_open",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from proof.interleavings.bus import (
+    HELD_TAKES,
     Ack,
     Advance,
     CreateConsumer,
     Extend,
+    HoldTakes,
     Lease,
     Maintain,
     Nack,
@@ -116,6 +118,22 @@ BUS_SCENARIOS = (
             ((Take(amount=1), Take(amount=1)),),
         ),
         checker_of(2),
+    ),
+    Scenario(
+        "groups_rotation",
+        "posts to a group that become visible during a take, while slots are sealed",
+        prepare_queue(more=(SMALL_SLOTS, HELD_TAKES), headers=("group=>g",)),
+        (
+            (
+                (Post("a", group="h"),),
+                (Maintain("select mbus.maintain('q')"),),
+                (Take(),),
+                (Take(),),
+            ),
+            ((HoldTakes(), Post("b", group="g"), Post("c", group="g")),),
+        ),
+        checker_of(2),
+        max_deviations=1,
     ),
     Scenario(
         "groups_lease",

@@ -25,7 +25,7 @@ QUICK = {
     "ledger_words",
     "marker",
 }
-QUICK_BUGS = {"lease_end", "ledger", "groups_lease"}
+QUICK_BUGS = {"lease_end", "ledger", "groups_lease", "groups_rotation"}
 RUNS = 3
 # The number of runs is not small in all cases: the order must be the right one.
 RUNS_UNTIL_FOUND = 200
