@@ -5,8 +5,6 @@ those of `kombu.serializers` when it is imported; ours names `SERIALIZER`, whose
 the transport.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import partial

@@ -1,7 +1,5 @@
 """The command `postroad`: the only place where components are wired together."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """`postroad console`: manages the accounts of the console, on the server itself."""
 
-from __future__ import annotations
-
 import click
 
 from postroad.cli.context import Application

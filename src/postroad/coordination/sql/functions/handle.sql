@@ -3,7 +3,6 @@ create or replace function coordination.settle(p_message jsonb) returns void
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
   v_name     text := coordination._require('reader');
-  v_is_asked boolean := p_message ->> 'kind' = 'ask';
   v_reports  jsonb := '[]';
   v_event    coordination.staging;
 begin
@@ -40,8 +39,8 @@ begin
     else null;
   end case;
   v_reports := v_reports || coordination._advance();
-  if v_is_asked then v_reports := v_reports || coordination._reports(); end if;
-  perform coordination._report_progress(v_reports, v_is_asked);
+  if p_message ->> 'kind' = 'ask' then v_reports := v_reports || coordination._reports(); end if;
+  perform coordination._report_progress(v_reports, p_message ->> 'kind' = 'ask');
 end $$;
 
 -- Called periodically by a Reader: retries events that are due, and repeats reports that got no answer within p_repeat.

@@ -1,2 +1,0 @@
--- breaks older: no
-alter table coordination.progress drop column if exists told_at;
