@@ -265,7 +265,7 @@ def _report(verdicts: list[Verdict], skipped: dict[str, str]) -> Report:
             " may be lost; with asynchronous replication only what was acknowledged shortly before"
             " or during a failover. Times without an acknowledged post overlap: a light fault"
             " during a failover shows the time of the failover. Standbys copied again and RabbitMQ"
-            " nodes restarted by hand are those that had not come back by themselves 45 s after a"
+            " nodes restarted by hand are those that had not come back 45 s after a"
             " fault was healed, such as a node that paused in a minority and did not resume; the"
             " driver did what an operator does then."
         ),
