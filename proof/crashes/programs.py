@@ -166,7 +166,7 @@ def celery_app(dsn: str) -> Celery:
         worker_hijack_root_logger=False,
     )
 
-    @app.task(name="done", acks_late=True)  # type: ignore[untyped-decorator]
+    @app.task(name="done", acks_late=True, shared=False)  # type: ignore[untyped-decorator]
     def done(number: int) -> int:
         with psycopg.connect(dsn) as connection:
             connection.execute("insert into done values (%s)", (number,))

@@ -112,10 +112,19 @@ def test_readers_follow_through_kills_of_every_part_and_of_postgres(
         parts = ("writer", "coordinator", *readers)
         stopping = threading.Event()
         lab: Lab | None = None
-        work = [threads.submit(watcher.run), threads.submit(_write, dsns, dice, stopping)]
+        work = [threads.submit(watcher.run)]
         try:
             for part in parts:
                 crew.start(part)
+            # A later first snapshot may contain what is cancelled afterwards.
+            query = b"select has_snapshot from coordination.progress"
+            for reader in readers:
+                with psycopg.connect(dsns[reader], autocommit=True) as session:
+                    wait_until(
+                        lambda session=session: session.execute(query).fetchone() == (True,),
+                        what="the first snapshot",
+                    )
+            work.append(threads.submit(_write, dsns, dice, stopping))
             for number in range(KILLS):
                 part = dice.choice(parts)
                 # Kills come at any moment of a process's life, its start included.
