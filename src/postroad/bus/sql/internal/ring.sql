@@ -11,9 +11,9 @@ language sql volatile set search_path from current as $$
     and l.relation = p_sequence::oid and l.pid is distinct from p_except_pid
 $$;
 
--- Draws a number from a sequence if the server has just started with it.  Numbers are logged 32 ahead: a standby that is promoted goes on
--- after these, but the former primary goes on with its own if it becomes primary again before another number was drawn.  So this must be
--- called before anything that lasts depends on the last number.
+-- Makes the last number of a sequence the same on all servers of a cluster.  Numbers are logged 32 ahead: a standby that is promoted goes on
+-- after these, but the former primary goes on with its own if it leads again before a number was drawn.  So this must be called before
+-- anything that lasts depends on the last number.  No logged numbers are left when the sequence was replayed, and after every 33rd number.
 create or replace function mbus._pin(p_sequence regclass) returns void
 language plpgsql volatile set search_path from current as $$
 begin
